@@ -1,0 +1,41 @@
+package record
+
+// Files of a job directory. Package jobdir says who writes each.
+const (
+	Cmd     = "cmd"
+	Pid     = "pid"
+	Pipe    = "pipe"
+	Log     = "log"
+	Dropped = "dropped"
+	Cancel  = "cancel"
+	Timing  = "timing"
+	Exit    = "exit"
+
+	// Blocks set aside at the start for the records written at the end.
+	ReservedTiming = ".timing"
+	ReservedExit   = ".exit"
+)
+
+// Directories of a root.
+const (
+	Jobs = "jobs"
+	Keys = "keys"
+)
+
+// Hidden names in Jobs: a job being built, and one being removed.
+const (
+	BuildPrefix = ".new-"
+	GonePrefix  = ".gone-"
+)
+
+// Environment variables that the product reads and sets.
+const (
+	EnvHome = "SPACE_JOB_HOME" // the root
+	EnvJob  = "SPACE_JOB"      // the id of the job a process belongs to
+)
+
+// ReservedSize is how many bytes are set aside for one record; none is longer.
+const ReservedSize = 4096
+
+// MaxText is the longest error or reason, in bytes, that a record holds.
+const MaxText = 1024
