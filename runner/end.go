@@ -1,0 +1,130 @@
+package runner
+
+import (
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// How long a disk that takes no record at all is asked again.
+const (
+	recordRetry = time.Second
+	recordTries = 30
+)
+
+// record commits the end of the job: timing, then exit. Both go over space
+// that was set aside at the start. The failing of timing never stops exit; an
+// exit that cannot be written (a disk gone read-only) is tried again for half a
+// minute, and then the job is lost, as it would be by a runner that was killed.
+func (r *supervisor) record(e record.ExitRecord) {
+	now := time.Now()
+	e.At = now
+	crash("end.begin")
+	t := record.TimingRecord{StartedAt: r.started, EndedAt: now, DurationMS: now.Sub(r.started).Milliseconds()}
+	var ru unix.Rusage
+	if r.child != 0 && unix.Getrusage(unix.RUSAGE_CHILDREN, &ru) == nil {
+		t.UserMS = ru.Utime.Nano() / 1e6
+		t.SysMS = ru.Stime.Nano() / 1e6
+		t.MaxRSSBytes = int64(ru.Maxrss) * maxRSSUnit
+	}
+	if fd := r.reserved(record.ReservedTiming); fd >= 0 {
+		if record.Write(fd, t.Append(nil)) == nil {
+			crash("end.timing")
+			_ = unix.Renameat(fdDir, record.ReservedTiming, fdDir, record.Timing)
+			crash("end.timed")
+		}
+		unix.Close(fd)
+	}
+	b := e.Append(nil)
+	for range recordTries {
+		if r.commit(b) {
+			return
+		}
+		_ = r.ev.wait(-1, recordRetry)
+	}
+}
+
+// reserved opens a reserved record, or makes it anew where somebody took it away.
+func (r *supervisor) reserved(name string) int {
+	fd, err := record.Open(fdDir, name, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err == nil {
+		return fd
+	}
+	fd, err = record.Open(fdDir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return -1
+	}
+	_ = unix.Fchmod(fd, 0o600) // the umask is the job's
+	return fd
+}
+
+// commit makes exit appear, whole and durable, and reports whether it is there.
+func (r *supervisor) commit(b []byte) bool {
+	fd := r.reserved(record.ReservedExit)
+	if fd < 0 {
+		return false
+	}
+	err := record.Write(fd, b)
+	crash("end.written")
+	if err == nil {
+		err = record.Sync(fd)
+	}
+	crash("end.synced")
+	unix.Close(fd)
+	if err != nil {
+		return false
+	}
+	err = record.RenameNoReplace(fdDir, record.ReservedExit, record.Exit)
+	if err == unix.EEXIST {
+		if whole(fdDir, record.Exit) {
+			return true // somebody has recorded an end: the first one stands
+		}
+		_ = unix.Unlinkat(fdDir, record.Exit, 0) // torn, and this process holds the lock
+		err = record.RenameNoReplace(fdDir, record.ReservedExit, record.Exit)
+	}
+	if err != nil {
+		return false
+	}
+	crash("end.renamed")
+	if fd, err := record.Open(fdDir, record.Cmd, unix.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
+		_ = record.Sync(fd) // an end is worth little without what it is the end of
+		unix.Close(fd)
+	}
+	_ = record.Sync(fdDir)
+	if fd, err := record.Open(fdDir, "..", unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
+		_ = record.Sync(fd)
+		unix.Close(fd)
+	}
+	crash("end.durable")
+	return true
+}
+
+// whole reports whether a record looks complete: an object, from its brace to
+// its brace. Its readers parse it; this only tells a torn one.
+func whole(dir int, name string) bool {
+	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var b [record.ReservedSize]byte
+	n, err := unix.Pread(fd, b[:], 0)
+	if err != nil || n <= 0 {
+		return false
+	}
+	s := strings.TrimSpace(string(b[:n]))
+	return strings.HasPrefix(s, `{"state":"`) && strings.HasSuffix(s, "}")
+}
+
+// signalName is a signal without its SIG: "KILL", "35" where it has no name.
+func signalName(sig syscall.Signal) string {
+	if s := unix.SignalName(sig); s != "" {
+		return strings.TrimPrefix(s, "SIG")
+	}
+	return strconv.Itoa(int(sig))
+}

@@ -1,0 +1,389 @@
+package runner
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// Sizes of the pump. A bite is what one splice moves: larger ones were measured
+// slower, because the job then waits for a whole bite to leave the pipe.
+const (
+	biteSize    = 256 << 10
+	bitesPerRun = 16 // before the loop looks at anything else
+
+	pipeSmall = 64 << 10 // the kernel's own size, which an idle job must keep: a user has 64 MiB of them
+	pipeLarge = 1 << 20
+	growAfter = 8 // full bites in a row
+	quiet     = time.Second
+
+	headKept = 1 << 20 // of a log kept short, its beginning
+	holeStep = 1 << 20 // and how much is cut at a time
+)
+
+// How a log that takes no bytes is handled: the job waits once, then runs on
+// without its log, which is tried again.
+const (
+	holdBack   = 2 * time.Second
+	holdProbe  = 100 * time.Millisecond
+	retryEvery = time.Second
+)
+
+// pump moves the job's output from its pipe into the log. It is used by the
+// loop alone.
+type pump struct {
+	maxLog int64 // 0: keep all
+	off    int64 // where the next byte goes
+	hungUp bool  // nobody can write any more, and everything has been read
+
+	noSplice bool   // bytes go through carry instead
+	carry    []byte // read from the pipe and not yet written
+	buf      []byte
+
+	large   bool      // the pipe has been grown
+	full    int       // full bites in a row
+	lastRun time.Time // when bytes were last moved
+
+	dropped record.DroppedRecord
+	stale   bool // dropped has changed since it was written
+
+	fault   error     // why the log takes no bytes at present
+	held    bool      // the job has been held back once
+	until   time.Time // until when it is held back, zero: it is not
+	retryAt time.Time // when the log is tried again
+	holes   time.Time // when the log was last searched for a hole
+}
+
+func (p *pump) init(maxLog int64) {
+	p.maxLog = maxLog
+	p.look()
+}
+
+// size is where the log ends.
+func (p *pump) size() int64 { return p.off }
+
+// pollFD is the pipe if there is a reason to wait for it.
+func (p *pump) pollFD() int {
+	if p.hungUp || !p.until.IsZero() {
+		return -1
+	}
+	return fdPipe
+}
+
+// timeout is how long the loop may sleep on the pump's account.
+func (p *pump) timeout(now time.Time) time.Duration {
+	switch {
+	case p.hungUp:
+		return -1
+	case p.fault != nil:
+		return max(p.retryAt.Sub(now), 0)
+	case p.large:
+		return max(quiet-now.Sub(p.lastRun), 0)
+	}
+	return -1
+}
+
+// tick does what is due by the clock: a log tried again, a pipe given back.
+func (p *pump) tick(now time.Time) {
+	if p.fault != nil && !now.Before(p.retryAt) {
+		p.again(now)
+	}
+	if p.large && now.Sub(p.lastRun) >= quiet {
+		if _, err := unix.FcntlInt(fdPipe, fSetPipeSize, pipeSmall); err == nil {
+			p.large = false
+		} else {
+			p.lastRun = now // still fuller than that
+		}
+	}
+}
+
+// turn moves what the pipe holds, up to a bound.
+func (p *pump) turn() {
+	if p.hungUp || !p.until.IsZero() {
+		return
+	}
+	for range bitesPerRun {
+		n, err := p.bite(biteSize)
+		if err != nil || n == 0 {
+			return
+		}
+	}
+}
+
+// drain moves what the pipe holds now, and no more: whoever still writes is
+// served later. A log that takes no bytes holds nothing up here.
+func (p *pump) drain() {
+	p.until, p.held = time.Time{}, true
+	left := pending(fdPipe) + len(p.carry)
+	for left > 0 && !p.hungUp {
+		n, err := p.bite(min(left, biteSize))
+		if err == unix.EAGAIN || n == 0 && err == nil {
+			break
+		}
+		left -= n
+	}
+	p.settle()
+}
+
+// bite moves up to max bytes into the log, or to nowhere while the log takes
+// none. It returns 0 and no error at the end of the pipe, and EAGAIN when the
+// pipe is empty for now.
+func (p *pump) bite(max int) (int, error) {
+	if p.fault != nil {
+		if !p.until.IsZero() {
+			return 0, unix.EAGAIN
+		}
+		return p.discard(max)
+	}
+	p.look()
+	n, err := p.move(max)
+	switch {
+	case err == unix.EAGAIN:
+		p.full = 0
+	case err != nil:
+		p.fail(err, time.Now())
+		return p.bite(max)
+	case n == 0:
+		p.hungUp = len(p.carry) == 0
+	default:
+		p.off += int64(n)
+		p.flow(n)
+	}
+	return n, err
+}
+
+// move is one splice, or one read and write where the kernel has no splice.
+func (p *pump) move(max int) (int, error) {
+	if !p.noSplice {
+		n, err := splice(fdPipe, fdLog, p.off, max)
+		if err != unix.EINVAL && err != unix.ENOSYS && err != unix.EOPNOTSUPP {
+			return n, err
+		}
+		p.noSplice = true
+	}
+	if len(p.carry) == 0 {
+		if p.buf == nil {
+			p.buf = make([]byte, pipeSmall)
+		}
+		n, err := readPipe(p.buf[:min(max, len(p.buf))])
+		if n <= 0 {
+			return 0, err
+		}
+		p.carry = p.buf[:n]
+	}
+	for {
+		n, err := unix.Pwrite(fdLog, p.carry[:min(max, len(p.carry))], p.off)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		p.carry = p.carry[n:]
+		return n, nil
+	}
+}
+
+func readPipe(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fdPipe, b)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// flow follows a bite of n bytes: a flood gets a larger pipe, a log with a
+// bound loses its middle.
+func (p *pump) flow(n int) {
+	p.lastRun = time.Now()
+	if !p.large {
+		if n >= pipeSmall {
+			p.full++
+		} else {
+			p.full = 0
+		}
+		if p.full >= growAfter {
+			_, err := unix.FcntlInt(fdPipe, fSetPipeSize, pipeLarge)
+			p.large = err == nil
+			p.full = 0
+			if err != nil { // the user's pipes are used up: ask again much later
+				p.full = -1 << 20
+			}
+		}
+	}
+	if p.maxLog > 0 {
+		p.cut()
+	}
+}
+
+// cut punches out of the log what max_log no longer covers. What is to go is
+// written down first, so that no reader takes the hole's zeros for output.
+func (p *pump) cut() {
+	from := int64(headKept)
+	to := (p.off - (p.maxLog - headKept)) &^ (blockSize - 1)
+	if h := p.dropped.Hole; h != nil {
+		if h.From < from { // from outside: that hole begins earlier
+			from = h.From
+		}
+		if to < h.To+holeStep {
+			return
+		}
+	} else if to < from+holeStep {
+		return
+	}
+	start := from
+	if h := p.dropped.Hole; h != nil {
+		start = h.To
+	}
+	p.dropped.Hole = &record.Hole{From: from, To: to}
+	p.writeDropped()
+	crash("log.dropped")
+	_ = record.Punch(fdLog, start, to-start)
+	crash("log.punched")
+}
+
+// look finds the log's end anew: somebody may have cut it, to free a disk. The
+// hole of a cut log goes with the bytes behind it.
+func (p *pump) look() {
+	var st unix.Stat_t
+	if unix.Fstat(fdLog, &st) != nil {
+		return
+	}
+	if st.Size == p.off {
+		p.search(&st)
+		return
+	}
+	if st.Size < p.off {
+		if h := p.dropped.Hole; h != nil && h.To > st.Size {
+			p.dropped.Hole = nil
+			if st.Size > h.From {
+				p.dropped.Hole = &record.Hole{From: h.From, To: st.Size}
+			}
+			p.writeDropped()
+		}
+	}
+	p.off = st.Size
+}
+
+// search looks for zeros that nobody wrote: they are left by a cut that fell
+// between a look and the write after it. A log that has its blocks costs
+// nothing here.
+func (p *pump) search(st *unix.Stat_t) {
+	size := st.Size
+	if h := p.dropped.Hole; h != nil {
+		size -= h.To - h.From
+	}
+	if st.Blocks*512 >= size-2*blockSize {
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.holes) < retryEvery {
+		return
+	}
+	p.holes = now
+	from := int64(0)
+	if h := p.dropped.Hole; h != nil && h.From == 0 {
+		from = h.To
+	}
+	hole, err := unix.Seek(fdLog, from, seekHole)
+	if err != nil || hole >= st.Size {
+		return
+	}
+	to, err := unix.Seek(fdLog, hole, seekData)
+	if err != nil {
+		return
+	}
+	if h := p.dropped.Hole; h != nil {
+		if hole >= h.From && to <= h.To {
+			return
+		}
+		hole, to = min(hole, h.From), max(to, h.To)
+	}
+	p.dropped.Hole = &record.Hole{From: hole, To: to}
+	p.writeDropped()
+}
+
+// fail notes that the log takes no bytes. The first time the job is held back
+// for a while, in case somebody makes room.
+func (p *pump) fail(err error, now time.Time) {
+	p.fault = err
+	if !p.held {
+		p.held = true
+		p.until = now.Add(holdBack)
+		p.retryAt = now.Add(holdProbe)
+		return
+	}
+	p.retryAt = now.Add(retryEvery)
+}
+
+// again tries a log that took no bytes.
+func (p *pump) again(now time.Time) {
+	was := p.fault
+	p.fault = nil
+	p.look()
+	n, err := p.move(biteSize)
+	switch {
+	case err == unix.EAGAIN: // nothing to write: then nothing is known
+		if p.until.IsZero() {
+			p.fault, p.retryAt = was, now.Add(retryEvery)
+		}
+	case err != nil:
+		p.fault = err
+		p.retryAt = now.Add(retryEvery)
+		if !p.until.IsZero() {
+			p.retryAt = now.Add(holdProbe)
+		}
+	case n == 0:
+		p.hungUp = len(p.carry) == 0
+	default:
+		p.off += int64(n)
+		p.flow(n)
+	}
+	if p.fault == nil || !now.Before(p.until) {
+		p.until = time.Time{}
+	}
+	p.settle()
+}
+
+// discard throws output away and counts it. The first time, that is written
+// down before it is done.
+func (p *pump) discard(max int) (int, error) {
+	if p.dropped.Unwritten == nil {
+		p.dropped.Unwritten = &record.Unwritten{Error: faultText(p.fault), FirstAt: time.Now()}
+		p.writeDropped()
+		crash("log.discarding")
+	}
+	n, err := len(p.carry), error(nil)
+	if n > 0 {
+		p.carry = nil
+	} else if n, err = throwAway(max); n <= 0 {
+		p.hungUp = err == nil
+		return 0, err
+	}
+	p.dropped.Unwritten.Bytes += int64(n)
+	p.dropped.Unwritten.Error = faultText(p.fault)
+	p.stale = true
+	return n, nil
+}
+
+// settle writes down what was dropped since it was last written.
+func (p *pump) settle() {
+	if p.stale {
+		p.writeDropped()
+	}
+}
+
+func (p *pump) writeDropped() {
+	p.stale = false
+	fd, err := record.Open(fdDir, record.Dropped, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CREAT, 0o600)
+	if err != nil {
+		return
+	}
+	_ = record.Write(fd, p.dropped.Append(nil))
+	unix.Close(fd)
+}
+
+func faultText(err error) string { return err.Error() }

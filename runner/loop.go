@@ -1,0 +1,115 @@
+package runner
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// loop supervises the job until its end is recorded and nobody can write to
+// its pipe any more; then it ends the process. Every turn of it is bounded: a
+// flood delays neither a cancel nor the end.
+func (r *supervisor) loop() {
+	r.log.init(r.h.maxLog)
+	var deadline time.Time
+	if r.h.timeout > 0 {
+		deadline = r.started.Add(r.h.timeout) // monotonic: a suspended Space does not time out
+	}
+	var stop *stopper
+	var reason record.State
+	ended := false
+	// TERMs that came around the fork were not heard: the file is looked at again.
+	if r.asked() {
+		stop, reason = r.stopTree(), record.Cancelled
+	}
+	for {
+		now := time.Now()
+		timeout := r.log.timeout(now)
+		if !ended && !deadline.IsZero() && stop == nil {
+			timeout = sooner(timeout, deadline.Sub(now))
+		}
+		if stop != nil && !ended {
+			timeout = sooner(timeout, stop.next.Sub(now))
+		}
+		ready := r.ev.wait(r.log.pollFD(), timeout)
+		now = time.Now()
+
+		if status := r.status.Load(); !ended && stop == nil && status&leaderEnded != 0 {
+			r.end(record.Exited, nil)
+			ended = true
+		}
+		if !ended && stop == nil {
+			switch {
+			case ready.usr1, ready.term && r.asked():
+				stop, reason = r.stopTree(), record.Cancelled
+			case !deadline.IsZero() && !now.Before(deadline):
+				stop, reason = r.stopTree(), record.TimedOut
+			}
+		}
+		if stop != nil && !ended && (ready.reaped || !now.Before(stop.next)) {
+			if stop.turn(now) {
+				r.end(reason, stop)
+				ended = true
+			}
+		}
+		if ready.pipe || ready.hungUp || ended {
+			r.log.turn()
+		}
+		r.log.tick(now)
+		if ended && r.log.hungUp {
+			r.log.settle()
+			r.leave()
+		}
+	}
+}
+
+// sooner is the smaller of two timeouts, of which a negative a is never.
+func sooner(a, b time.Duration) time.Duration {
+	b = max(b, 0)
+	if a < 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// stopTree prepares to end every process of the job.
+func (r *supervisor) stopTree() *stopper {
+	r.wantReaps.Store(true)
+	return newStopper(time.Now(), func() ([]process, bool) { return r.tree() })
+}
+
+// end records how the job ended, with what its pipe held by then in the log.
+func (r *supervisor) end(state record.State, stop *stopper) {
+	unix.Close(fdOut) // from here on a hung-up pipe means that nobody can write
+	r.log.drain()
+	e := record.ExitRecord{State: state, LogBytes: r.log.size()}
+	switch {
+	case stop != nil:
+		e.Left, e.Error = len(stop.rest), stop.complaint()
+	case r.childless.Load():
+	default:
+		if rest, ok := r.tree(); ok {
+			e.Left = len(rest)
+		}
+	}
+	if state == record.Exited {
+		ws := unix.WaitStatus(uint32(r.status.Load()))
+		code := ws.ExitStatus()
+		if ws.Signaled() {
+			code = 128 + int(ws.Signal())
+			e.Signal = signalName(ws.Signal())
+		}
+		e.ExitCode = &code
+	}
+	r.record(e)
+}
+
+// leave ends the runner, when nobody can write to the pipe any more; the kernel
+// frees the lock.
+func (r *supervisor) leave() {
+	_ = unix.Unlinkat(fdDir, record.Pipe, 0)
+	syscall.Exit(0)
+}

@@ -1,0 +1,239 @@
+package runner
+
+import (
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// grace is how long the tree has between TERM and KILL, and lastChance how long
+// KILL is repeated.
+const (
+	grace      = 5 * time.Second
+	lastChance = 10 * time.Second
+)
+
+// A runner supervises one job.
+type supervisor struct {
+	id   string // of the job, "" when the environment does not say
+	root string
+	h    handover
+	ev   events
+	log  pump
+
+	started   time.Time
+	child     int  // the command's main process, 0 when it could not be started
+	subreaper bool // orphans of the job come to this process
+
+	// Written by the reaper before it rings, read by the loop.
+	status    atomic.Uint64 // leaderEnded | the command's wait status
+	childless atomic.Bool   // no process of the job was left after the command's end
+
+	wantReaps atomic.Bool // the loop wants to hear of every process that ends
+}
+
+const leaderEnded = 1 << 32
+
+// Main is the space-runner program: it takes over the descriptors that Start
+// hands it, and never returns. The main goroutine must be locked to the main
+// thread, which forks the command and then only waits.
+func Main() {
+	runtime.LockOSThread()
+	blockAllSignals() // they are already, unless somebody else started this
+	closeOnExec(3)
+	var r supervisor
+	if !r.takeOver() {
+		const text = "space-runner: error: this program is started by space-job and does nothing by itself\n"
+		_, _ = unix.Write(2, []byte(text))
+		syscall.Exit(2)
+	}
+	r.id, _ = syscall.Getenv(record.EnvJob)
+	r.root, _ = syscall.Getenv(record.EnvHome)
+	ignoreTermination()
+	var err error
+	if r.ev, err = newEvents(); err != nil {
+		r.refuse(&ExitError{Op: "prepare", Err: err})
+	}
+	r.subreaper = becomeSubreaper()
+	crash("run.armed")
+	if r.asked() { // before the command ran: nothing is started any more
+		r.started = time.Now()
+		r.record(record.ExitRecord{State: record.Cancelled})
+		r.leave()
+	}
+	r.start()
+	crash("run.pid")
+	raiseLimits()
+	go r.loop()
+	r.reap()
+	select {} // the loop ends the process
+}
+
+// ExitError says why a command could not be executed.
+type ExitError struct {
+	Op, Path string
+	Err      error
+}
+
+func (e *ExitError) Error() string {
+	if e.Path == "" {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return e.Op + " " + e.Path + ": " + e.Err.Error()
+}
+
+// takeOver reads the hand-over, and reports whether there is one.
+func (r *supervisor) takeOver() bool {
+	var st unix.Stat_t
+	for _, fd := range []int{fdDir, fdPid, fdLog, fdPipe, fdOut, fdCwd} {
+		if unix.Fstat(fd, &st) != nil {
+			return false
+		}
+	}
+	if unix.Fstat(fdSpec, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return false
+	}
+	b := make([]byte, 0, max(int(st.Size), 4096))
+	for off := 0; ; {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		var n int
+		var err error
+		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+			n, err = unix.Pread(fdSpec, b[off:cap(b)], int64(off))
+		} else {
+			n, err = unix.Read(fdSpec, b[off:cap(b)])
+		}
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		if n == 0 {
+			break
+		}
+		off += n
+		b = b[:off]
+	}
+	unix.Close(fdSpec)
+	var ok bool
+	r.h, ok = decode(b)
+	return ok
+}
+
+// asked reports whether somebody has filled in the cancel file.
+func (r *supervisor) asked() bool { return filled(fdDir, record.Cancel) }
+
+func filled(dir int, name string) bool {
+	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var b [record.ReservedSize]byte
+	for {
+		n, err := unix.Pread(fd, b[:], 0)
+		if err != unix.EINTR {
+			return err == nil && !record.IsBlank(b[:n])
+		}
+	}
+}
+
+// start forks the command, and writes down who is who.
+func (r *supervisor) start() {
+	r.h.env = append(r.h.env, record.EnvJob+"="+r.id)
+	err := unix.Fchdir(fdCwd)
+	r.started = time.Now()
+	if err != nil {
+		r.unstarted(126, &ExitError{Op: "enter the working directory", Err: err})
+	} else if !r.h.found {
+		what := unix.ENOENT
+		code := 127
+		if r.h.denied {
+			what, code = unix.EACCES, 126
+		}
+		r.unstarted(code, &ExitError{Op: "execute", Path: r.h.argv[0], Err: what})
+	}
+	files := []uintptr{fdNull, fdOut, fdOut}
+	attr := &syscall.ProcAttr{Env: r.h.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
+	// An empty mask on this thread alone, and deaf as a whole: see ignoreTermination.
+	setSignalMask(signalMask{})
+	pid, err := syscall.ForkExec(r.h.path, r.h.argv, attr)
+	if err == unix.ENOEXEC { // a script without #!, as execvp and every shell have it
+		pid, err = syscall.ForkExec("/bin/sh", append([]string{"/bin/sh", r.h.path}, r.h.argv[1:]...), attr)
+	}
+	blockAllSignals()
+	_ = unix.Chdir("/")
+	unix.Close(fdCwd)
+	if err != nil {
+		code := 126
+		if err == unix.ENOENT || err == unix.ENOTDIR {
+			code = 127
+		}
+		op := "execute"
+		if err == unix.EAGAIN || err == unix.ENOMEM {
+			op = "fork for"
+		}
+		r.unstarted(code, &ExitError{Op: op, Path: r.h.argv[0], Err: err})
+	}
+	crash("run.forked")
+	r.child = pid
+	r.h.env, r.h.argv = nil, nil
+	p := record.ProcessRecord{
+		RunnerPID: unix.Getpid(), ChildPID: pid,
+		BootID: record.BootID(), MachineID: record.MachineID(), StartedAt: r.started,
+	}
+	if me, ok := readProcess(p.RunnerPID); ok {
+		p.RunnerStart = me.start
+	}
+	if c, ok := readProcess(pid); ok {
+		p.ChildStart = c.start
+	}
+	_ = record.Write(fdPid, p.Append(nil)) // without it the job is only harder to signal
+}
+
+// unstarted records that the command did not come to run.
+func (r *supervisor) unstarted(code int, why *ExitError) {
+	r.record(record.ExitRecord{State: record.Exited, ExitCode: &code, Error: why.Error()})
+	r.leave()
+}
+
+// refuse records that this runner cannot watch anything.
+func (r *supervisor) refuse(why *ExitError) {
+	r.started = time.Now()
+	r.unstarted(126, why)
+}
+
+// reap is the one owner of wait4 in this process. It returns when the process
+// has no children left, after which it can get no more.
+func (r *supervisor) reap() {
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return // ECHILD
+		case pid == r.child:
+			// Who is already dead is collected first: often that is everybody.
+			for {
+				if n, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil); n <= 0 && err != unix.EINTR {
+					r.childless.Store(err == unix.ECHILD && r.subreaper)
+					break
+				}
+			}
+			r.status.Store(leaderEnded | uint64(uint32(ws)))
+			r.ev.ring()
+		case r.wantReaps.Load():
+			r.ev.ring()
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package runner
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// process is one process as /proc shows it.
+type process struct {
+	pid, ppid, sid int
+	start          uint64 // ticks since boot: tells it from a later one of the same number
+	comm           string
+	zombie         bool
+}
+
+// readProcess looks at one process.
+func readProcess(pid int) (process, bool) {
+	var buf [1024]byte
+	b, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	if err != nil {
+		return process{}, false
+	}
+	return parseStat(b)
+}
+
+// parseStat reads a line of /proc/PID/stat. The name may hold anything, spaces
+// and brackets included: it ends at the last bracket.
+func parseStat(b []byte) (p process, ok bool) {
+	i, j := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if i < 1 || j < i {
+		return p, false
+	}
+	f := strings.Fields(string(b[j+1:]))
+	if len(f) < 20 {
+		return p, false
+	}
+	var err [4]error
+	p.pid, err[0] = strconv.Atoi(strings.TrimSpace(string(b[:i])))
+	p.ppid, err[1] = strconv.Atoi(f[1])
+	p.sid, err[2] = strconv.Atoi(f[3])
+	p.start, err[3] = strconv.ParseUint(f[19], 10, 64)
+	p.comm = string(b[i+1 : j])
+	p.zombie = f[0] == "Z" || f[0] == "X" || f[0] == "x"
+	return p, err == [4]error{}
+}
+
+// signal sends sig to exactly this process, never to a later one that has its
+// number: through a pidfd, checked after it was opened.
+func (p process) signal(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err == unix.ESRCH {
+		return err
+	}
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
+		return unix.ESRCH
+	}
+	if err == nil {
+		if err = unix.PidfdSendSignal(fd, sig, nil, 0); err != unix.ENOSYS {
+			return err
+		}
+	}
+	return unix.Kill(p.pid, sig)
+}
+
+// tree is every live process below this one, except other jobs and what is
+// below them. It reports false where /proc does not tell.
+func (r *supervisor) tree() ([]process, bool) {
+	return below(unix.Getpid(), func(p process) bool { return isOtherJob(p.pid, r.id, r.root) })
+}
+
+// below is every live process below a process, in no order, without those that
+// skip names and what is below them. A zombie is passed through: what it left
+// is somebody else's child already.
+func below(pid int, skip func(process) bool) ([]process, bool) {
+	kids, ok := childrenOf(pid)
+	if !ok {
+		return belowByScan(pid, skip)
+	}
+	var out []process
+	for len(kids) > 0 {
+		next := kids[len(kids)-1]
+		kids = kids[:len(kids)-1]
+		p, ok := readProcess(next)
+		if !ok || skip(p) {
+			continue
+		}
+		if !p.zombie {
+			out = append(out, p)
+		}
+		more, _ := childrenOf(p.pid)
+		kids = append(kids, more...)
+	}
+	return out, true
+}
+
+// childrenOf reads the children of all threads of a process. It reports false
+// where the kernel does not list them.
+func childrenOf(pid int) (kids []int, ok bool) {
+	path := "/proc/" + strconv.Itoa(pid) + "/task"
+	dir, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(dir)
+	buf := make([]byte, 4096)
+	_ = eachName(dir, func(tid string) {
+		if tid[0] < '0' || tid[0] > '9' {
+			return
+		}
+		for { // a list longer than the buffer is read whole, or it could be cut
+			b, err := readFile(path+"/"+tid+"/children", buf)
+			if err != nil {
+				return
+			}
+			ok = true
+			if len(b) == len(buf) {
+				buf = make([]byte, 4*len(buf))
+				continue
+			}
+			for _, f := range strings.Fields(string(b)) {
+				if n, err := strconv.Atoi(f); err == nil {
+					kids = append(kids, n)
+				}
+			}
+			return
+		}
+	})
+	return kids, ok
+}
+
+// belowByScan is below for a kernel without /proc/PID/task/*/children.
+func belowByScan(root int, skip func(process) bool) ([]process, bool) {
+	all, ok := everyProcess()
+	if !ok {
+		return nil, false
+	}
+	kids := map[int][]process{}
+	for _, p := range all {
+		kids[p.ppid] = append(kids[p.ppid], p)
+	}
+	var out []process
+	queue := kids[root]
+	for len(queue) > 0 {
+		p := queue[0]
+		queue = queue[1:]
+		if skip(p) {
+			continue
+		}
+		if !p.zombie {
+			out = append(out, p)
+		}
+		queue = append(queue, kids[p.pid]...)
+	}
+	return out, true
+}
+
+// everyProcess is all that /proc shows. It reports false where there is none.
+func everyProcess() (all []process, ok bool) {
+	dir, err := record.Open(unix.AT_FDCWD, "/proc", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(dir)
+	_ = eachName(dir, func(name string) {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			return
+		}
+		ok = true
+		if p, found := readProcess(pid); found {
+			all = append(all, p)
+		}
+	})
+	return all, ok
+}
+
+// firstEnvironment is what a process was executed with, "" where it may not be
+// read.
+func firstEnvironment(pid int) string {
+	buf := make([]byte, 16<<10)
+	for {
+		b, err := readFile("/proc/"+strconv.Itoa(pid)+"/environ", buf)
+		if err != nil {
+			return ""
+		}
+		if len(b) < len(buf) || len(buf) >= 4<<20 {
+			return string(b)
+		}
+		buf = make([]byte, 4*len(buf))
+	}
+}
+
+// readFile reads a file of /proc into b, as far as that goes.
+func readFile(path string, b []byte) ([]byte, error) {
+	fd, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	n := 0
+	for n < len(b) {
+		m, err := unix.Read(fd, b[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m <= 0 {
+			break
+		}
+		n += m
+	}
+	return b[:n], nil
+}

@@ -1,0 +1,35 @@
+package runner
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// resetIgnoredSignals gives every ignored signal its default disposition.
+func resetIgnoredSignals() {
+	for sig := 1; sig <= lastSignal; sig++ {
+		if getHandler(sig) == sigIgnore {
+			setHandler(sig, sigDefault)
+		}
+	}
+}
+
+// ignoreTermination makes the process deaf to the signals that would end it
+// while its mask is empty, which is the moment of the fork: a child inherits
+// the mask of the thread that forks it. The Go runtime resets in the child what
+// it handles itself, so the command still starts with default dispositions.
+// CHLD stays: ignored, it would throw exit statuses away.
+func ignoreTermination() {
+	for sig := 1; sig <= lastSignal; sig++ {
+		switch syscall.Signal(sig) {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGCONT, unix.SIGURG,
+			unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, // stop, do not end; not reset in the child
+			unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP: // the runner's own faults
+			continue
+		}
+		if h := getHandler(sig); h != sigDefault && h != sigIgnore {
+			setHandler(sig, sigIgnore)
+		}
+	}
+}

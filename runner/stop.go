@@ -1,0 +1,113 @@
+package runner
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stopper ends a set of processes: TERM and CONT to each, up to grace for all
+// of them to go, then KILL until a look finds nothing that may be signalled.
+// Between turns its user does something else; next says when to come back.
+type stopper struct {
+	find   func() ([]process, bool) // who is alive; false: it cannot be told
+	next   time.Time
+	killAt time.Time
+	giveUp time.Time
+	pause  time.Duration
+
+	told    map[int]uint64 // pid and start time of who has had its TERM
+	immune  map[int]bool   // may not be signalled
+	stopped map[int]bool   // were signalled: how many this stopper ended
+
+	rest []process // after the last turn: who is still there
+}
+
+func newStopper(now time.Time, find func() ([]process, bool)) *stopper {
+	return &stopper{
+		find: find, next: now, killAt: now.Add(grace), giveUp: now.Add(grace + lastChance), pause: time.Millisecond,
+		told: map[int]uint64{}, immune: map[int]bool{}, stopped: map[int]bool{},
+	}
+}
+
+// turn looks and signals once. It reports true when nothing is left to do:
+// rest is then empty, or holds those that could not be ended.
+func (s *stopper) turn(now time.Time) bool {
+	kill := !now.Before(s.killAt)
+	var signalled int
+	for pass := 0; ; pass++ {
+		s.rest, _ = s.find()
+		if len(s.rest) == 0 {
+			return true
+		}
+		signalled = 0
+		fresh := false
+		for _, p := range s.rest {
+			switch {
+			case kill:
+				if s.signal(p, unix.SIGKILL) {
+					signalled++
+				}
+			case s.told[p.pid] != p.start:
+				s.told[p.pid] = p.start
+				fresh = true
+				if s.signal(p, unix.SIGTERM) {
+					s.signal(p, unix.SIGCONT)
+				}
+			}
+		}
+		// Whoever forks while it is being looked at is met in the next pass. A
+		// storm is not given time to breathe, but the log and the clock are.
+		if pass >= 3 || !kill && !fresh {
+			break
+		}
+	}
+	if kill && signalled == 0 || !now.Before(s.giveUp) {
+		return true
+	}
+	s.pause = min(2*s.pause, 50*time.Millisecond)
+	if kill {
+		s.pause = min(s.pause, 5*time.Millisecond)
+	}
+	s.next = now.Add(s.pause)
+	if !kill && s.next.After(s.killAt) {
+		s.next = s.killAt
+	}
+	return false
+}
+
+// signal reports whether p took the signal. One that has gone took it too.
+func (s *stopper) signal(p process, sig unix.Signal) bool {
+	switch err := p.signal(sig); err {
+	case nil, unix.ESRCH:
+		s.stopped[p.pid] = true
+		delete(s.immune, p.pid)
+		return true
+	default:
+		s.immune[p.pid] = true
+		return false
+	}
+}
+
+// complaint names the processes that could not be ended, "" when there are none.
+func (s *stopper) complaint() string {
+	if len(s.rest) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("still running:")
+	for i, p := range s.rest {
+		if i == 10 {
+			b.WriteString(" and more")
+			break
+		}
+		b.WriteString(" " + strconv.Itoa(p.pid) + " (" + p.comm)
+		if s.immune[p.pid] {
+			b.WriteString(", not permitted")
+		}
+		b.WriteByte(')')
+	}
+	return b.String()
+}

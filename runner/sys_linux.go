@@ -1,0 +1,146 @@
+package runner
+
+import (
+	"io/fs"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// openDirFlags opens a directory that may be entered but perhaps not read.
+const openDirFlags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+
+// closeOnExec marks every descriptor from first up.
+func closeOnExec(first int) {
+	if unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	dir, err := record.Open(unix.AT_FDCWD, "/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err == nil {
+		err = eachName(dir, func(name string) {
+			if fd, err := strconv.Atoi(name); err == nil && fd >= first {
+				unix.CloseOnExec(fd)
+			}
+		})
+		unix.Close(dir)
+	}
+	if err != nil {
+		var lim unix.Rlimit
+		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+		for fd := first; fd < int(min(lim.Cur, 1<<16)); fd++ {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
+// handOver puts h where the runner finds it: in memory that only descriptors
+// reach. Without memfd a pipe serves; what does not fit is sent by finish.
+func handOver(h *handover) (int, error) {
+	b := h.encode()
+	fd, err := unix.MemfdCreate("space-job", unix.MFD_CLOEXEC)
+	if err != nil {
+		return h.openPipe(b)
+	}
+	for off := 0; off < len(b); {
+		n, err := unix.Pwrite(fd, b[off:], int64(off))
+		if err != nil && err != unix.EINTR {
+			unix.Close(fd)
+			return -1, &fs.PathError{Op: "write", Path: "hand-over", Err: err}
+		}
+		off += max(n, 0)
+	}
+	return fd, nil
+}
+
+func mkfifoat(dir int, name string, mode uint32) error {
+	return unix.Mknodat(dir, name, unix.S_IFIFO|mode, 0)
+}
+
+type signalMask = unix.Sigset_t
+
+func fullMask() (m signalMask) {
+	for i := range m.Val {
+		m.Val[i] = ^m.Val[i]
+	}
+	return m
+}
+
+// blockAllSignals blocks every signal for the calling thread.
+func blockAllSignals() (old signalMask) {
+	all := fullMask()
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old)
+	return old
+}
+
+func setSignalMask(m signalMask) { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &m, nil) }
+
+// sigaction is the kernel's, for calls beside the Go runtime.
+type sigaction struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+const (
+	sigDefault = 0
+	sigIgnore  = 1
+)
+
+func getHandler(sig int) uintptr {
+	var sa sigaction
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&sa)), 8, 0, 0)
+	return sa.handler
+}
+
+func setHandler(sig int, handler uintptr) {
+	sa := sigaction{handler: handler}
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0, 8, 0, 0)
+}
+
+// lastSignal is the highest signal number.
+const lastSignal = 64
+
+// becomeSubreaper makes the orphans of the job this process's children.
+func becomeSubreaper() bool {
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
+}
+
+// raiseLimits raises every soft limit to its hard one: the caller's soft limits
+// are the job's.
+func raiseLimits() {
+	for what := range 16 {
+		var lim unix.Rlimit
+		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
+			lim.Cur = lim.Max
+			_ = unix.Setrlimit(what, &lim)
+		}
+	}
+}
+
+// eachName calls f for every entry of an open directory, from its beginning.
+func eachName(dir int, f func(name string)) error {
+	if _, err := unix.Seek(dir, 0, 0); err != nil {
+		return &fs.PathError{Op: "read", Path: "directory", Err: err}
+	}
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := unix.Getdents(dir, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &fs.PathError{Op: "read", Path: "directory", Err: err}
+		}
+		if n <= 0 {
+			return nil
+		}
+		for b := buf[:n]; len(b) > 0; {
+			e := (*unix.Dirent)(unsafe.Pointer(&b[0]))
+			name := b[unsafe.Offsetof(e.Name):e.Reclen]
+			f(unix.ByteSliceToString(name))
+			b = b[e.Reclen:]
+		}
+	}
+}
