@@ -3,6 +3,8 @@ package jobdir
 import "time"
 
 // Retention is how long an ended job is kept by default.
+const hiddenAge = time.Hour
+
 const Retention = 7 * 24 * time.Hour
 
 // RecordLost writes down that a job is lost, if it is. It reports false when

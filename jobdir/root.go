@@ -3,9 +3,13 @@ package jobdir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
+	"sync"
+	"syscall"
 
 	"space-job/jobdir/record"
 )
@@ -72,38 +76,258 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return fmt.Sprintf("job %s is damaged: %s", e.ID, e.Reason) }
 
 // Root is the directory that holds all jobs of a user.
-type Root struct{ path string }
+type Root struct {
+	path    string
+	network func() bool // whether it lies on a network file system; a seam for tests
+}
 
 // DefaultRoot is $SPACE_JOB_HOME, else $XDG_STATE_HOME/space-job, else
 // ~/.local/state/space-job. A variable that is set but not absolute is an
 // error, never passed over.
-func DefaultRoot() (string, error) { panic("TODO") }
+func DefaultRoot() (string, error) {
+	for _, v := range []struct{ name, below string }{
+		{record.EnvHome, ""},
+		{"XDG_STATE_HOME", "space-job"},
+		{"HOME", ".local/state/space-job"},
+	} {
+		dir := os.Getenv(v.name)
+		if dir == "" {
+			continue
+		}
+		if !filepath.IsAbs(dir) {
+			return "", &RootError{dir, v.name + " is not an absolute path"}
+		}
+		return filepath.Join(dir, v.below), nil
+	}
+	return "", &RootError{"", "none of " + record.EnvHome + ", XDG_STATE_HOME and HOME is set"}
+}
 
 // OpenRoot opens a root for reading. One that does not exist yet is empty; one
 // that another user owns, or others may write, is refused with a *RootError.
-func OpenRoot(path string) (*Root, error) { panic("TODO") }
+func OpenRoot(path string) (*Root, error) {
+	if !filepath.IsAbs(path) {
+		return nil, &RootError{path, "is not an absolute path"}
+	}
+	r := &Root{path: filepath.Clean(path)}
+	r.network = sync.OnceValue(func() bool {
+		info, err := r.FileSystem()
+		return err == nil && info.Network
+	})
+	for _, dir := range r.dirs() {
+		exists, err := checkDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		if !exists {
+			break
+		}
+	}
+	return r, nil
+}
 
 // Create makes the root and its directories with mode 0700, whatever the
 // umask, and checks those that exist.
-func (r *Root) Create() error { panic("TODO") }
+func (r *Root) Create() error {
+	for i, dir := range r.dirs() {
+		exists, err := checkDir(dir)
+		if err != nil {
+			return err
+		}
+		if exists {
+			continue
+		}
+		if i == 0 {
+			if err := makeParents(filepath.Dir(dir)); err != nil {
+				return err
+			}
+		}
+		if err := makeDir(dir); err != nil {
+			return err
+		}
+		if _, err := checkDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Path is the root's absolute path.
 func (r *Root) Path() string { return r.path }
 
+func (r *Root) dirs() [3]string { return [3]string{r.path, r.jobs(), r.keys()} }
+func (r *Root) jobs() string    { return filepath.Join(r.path, record.Jobs) }
+func (r *Root) keys() string    { return filepath.Join(r.path, record.Keys) }
+
+// checkDir refuses a directory whose files somebody else could have made.
+func checkDir(path string) (exists bool, err error) {
+	var st syscall.Stat_t
+	err = ignoringEINTR(func() error { return syscall.Stat(path, &st) })
+	switch {
+	case err == syscall.ENOENT:
+		return false, nil
+	case err != nil:
+		return false, &RootError{path, err.Error()}
+	case st.Mode&syscall.S_IFMT != syscall.S_IFDIR:
+		return false, &RootError{path, "is not a directory"}
+	case int(st.Uid) != os.Geteuid():
+		return false, &RootError{path, fmt.Sprintf("is owned by uid %d, not by uid %d", st.Uid, os.Geteuid())}
+	case st.Mode&0o022 != 0:
+		return false, &RootError{path, fmt.Sprintf("others may write to it (mode %04o)", st.Mode&0o7777)}
+	}
+	return true, nil
+}
+
+// makeParents is mkdir -p that also works under a umask that takes the
+// owner's own rights away.
+func makeParents(path string) error {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeParents(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return makeDir(path)
+}
+
+// makeDir makes a directory, or repairs the mode of one that another process
+// has just made under an odd umask.
+func makeDir(path string) error {
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o700 == 0o700 {
+		return err
+	}
+	return os.Chmod(path, 0o700)
+}
+
 // IDs lists all jobs, newest first. It reads names only.
-func (r *Root) IDs() ([]ID, error) { panic("TODO") }
+func (r *Root) IDs() ([]ID, error) {
+	var names []idName
+	err := r.eachID(func(n idName) { names = append(names, n) })
+	return newestFirst(names), err
+}
 
 // NewestIDs lists the n newest jobs, newest first, and counts all. It is what
 // a list of a few among many thousands should call.
-func (r *Root) NewestIDs(n int) (ids []ID, total int, err error) { panic("TODO") }
+func (r *Root) NewestIDs(n int) (ids []ID, total int, err error) {
+	if n <= 0 {
+		err = r.eachID(func(idName) { total++ })
+		return nil, total, err
+	}
+	// Twice what is asked for is kept; when that is full, the older half goes.
+	var names []idName
+	var floor idName
+	err = r.eachID(func(name idName) {
+		total++
+		if slices.Compare(name[:], floor[:]) <= 0 {
+			return
+		}
+		names = append(names, name)
+		if len(names) >= 2*n {
+			slices.SortFunc(names, compareNewestFirst)
+			names = names[:n]
+			floor = names[n-1]
+		}
+	})
+	ids = newestFirst(names)
+	return ids[:min(n, len(ids))], total, err
+}
 
 // Resolve turns what a caller gave into the id of a job that exists: an id in
 // full, or the end of exactly one, four hex digits at least. The errors are
 // *InvalidIDError, ErrNotFound and *AmbiguousError.
-func (r *Root) Resolve(s string) (ID, error) { panic("TODO") }
+func (r *Root) Resolve(s string) (ID, error) {
+	if id, ok := record.ParseID(s); ok {
+		switch _, err := os.Lstat(r.Job(id).Dir()); {
+		case err == nil:
+			return id, nil
+		case errors.Is(err, fs.ErrNotExist):
+			return "", ErrNotFound
+		default:
+			return "", err
+		}
+	}
+	if len(s) < minEnd || len(s) >= len(idName{}) || !record.IsHex(s) {
+		return "", &InvalidIDError{s}
+	}
+	var names []idName
+	err := r.eachID(func(n idName) {
+		if strings.HasSuffix(string(n[:]), s) {
+			names = append(names, n)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	switch ids := newestFirst(names); len(ids) {
+	case 0:
+		return "", ErrNotFound
+	case 1:
+		return ids[0], nil
+	default:
+		return "", &AmbiguousError{s, ids}
+	}
+}
+
+// minEnd is the shortest end of an id that may stand for it.
+const minEnd = 4
 
 // Newest is the newest job, or ErrNotFound.
-func (r *Root) Newest() (ID, error) { panic("TODO") }
+func (r *Root) Newest() (ID, error) {
+	ids, _, err := r.NewestIDs(1)
+	if err == nil && len(ids) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// idName is an id without a string of its own: a directory has many thousands.
+type idName [13]byte
+
+func compareNewestFirst(a, b idName) int { return slices.Compare(b[:], a[:]) }
+
+func newestFirst(names []idName) []ID {
+	slices.SortFunc(names, compareNewestFirst)
+	ids := make([]ID, len(names))
+	for i, n := range names {
+		ids[i] = ID(n[:])
+	}
+	return ids
+}
+
+// eachID calls f for every id among the names in jobs, in no order.
+func (r *Root) eachID(f func(idName)) error {
+	return eachName(r.jobs(), func(name []byte) {
+		if len(name) != len(idName{}) {
+			return
+		}
+		if name[0] == 'j' && record.IsHex(string(name[1:])) {
+			f(idName(name))
+		}
+	})
+}
+
+// eachName calls f for every name in a directory, in no order; one that does
+// not exist is empty. f must not keep the name.
+func eachName(path string, f func(name []byte)) error {
+	d, err := openDir(path)
+	if err == ErrNotFound {
+		return nil
+	}
+	if err != nil {
+		return &fs.PathError{Op: "list", Path: path, Err: err}
+	}
+	defer d.close()
+	if err := d.eachName(f); err != nil {
+		return &fs.PathError{Op: "list", Path: path, Err: err}
+	}
+	return nil
+}
 
 // Job is a handle for a job, whether it exists or not. It does no I/O.
 func (r *Root) Job(id ID) *Job { return &Job{root: r, id: id} }
@@ -120,62 +344,15 @@ type FSInfo struct {
 }
 
 // FileSystem looks at the file system that holds the root, or will hold it.
-func (r *Root) FileSystem() (FSInfo, error) { panic("TODO") }
-
-// Job is one job directory.
-type Job struct {
-	root *Root
-	id   ID
-}
-
-// ID is the job's id.
-func (j *Job) ID() ID { return j.id }
-
-// Dir is the job's directory.
-func (j *Job) Dir() string { return filepath.Join(j.root.path, record.Jobs, string(j.id)) }
-
-// State is the cheap look: exit, lock, exit again. The errors are ErrNotFound,
-// *DamagedError, and those of reading.
-func (j *Job) State() (State, error) { panic("TODO") }
-
-// Read reads everything that the files say. The only errors are ErrNotFound
-// and those of reading: a damaged job is described, see Info.Damaged.
-func (j *Job) Read() (*Info, error) { panic("TODO") }
-
-// Info is what the files of a job say.
-type Info struct {
-	ID      ID
-	Dir     string
-	Cmd     *Cmd   // nil when damaged
-	State   State  // "" when damaged
-	Damaged string // why the directory cannot be read as a job, else ""
-
-	Process *record.ProcessRecord // nil: not started yet, or not readable
-	Timing  *record.TimingRecord  // nil unless State is exited, cancelled or timed_out
-	Exit    *record.ExitRecord    // nil: running, or lost and not yet written down
-	Dropped *record.DroppedRecord // nil: nothing is missing in the log
-	Cancel  *record.CancelRecord  // nil: nobody asked
-
-	LogBytes     int64      // present size
-	LastOutputAt *time.Time // nil: no output yet
-	Foreign      bool       // lost as seen from another boot: shown so, not to be written down here
-}
-
-// ExitRead is what one look at exit found: nil when it is absent, empty, torn
-// or says nothing valid.
-type ExitRead = *record.ExitRecord
-
-// Derive is the state of a job from what was looked at, in this order: exit,
-// the lock on pid, exit again. The second look closes the gap in which a job
-// ends between the first look and the lock.
-func Derive(first ExitRead, held bool, again ExitRead) State {
-	switch {
-	case first != nil:
-		return first.State
-	case held:
-		return Running
-	case again != nil:
-		return again.State
+func (r *Root) FileSystem() (FSInfo, error) {
+	for path := r.path; ; path = filepath.Dir(path) {
+		info, err := statFS(path)
+		if err == syscall.ENOENT && path != "/" {
+			continue // not made yet: its parent
+		}
+		if err != nil {
+			err = &fs.PathError{Op: "statfs", Path: path, Err: err}
+		}
+		return info, err
 	}
-	return Lost
 }

@@ -1,0 +1,194 @@
+package jobdir
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"space-job/jobdir/record"
+)
+
+// dir is an open directory. What is read through it belongs together even when
+// the job is renamed away meanwhile.
+type dir struct {
+	fd   int
+	path string
+}
+
+// openDir opens a directory, never through a symbolic link at its end.
+// ErrNotFound is the only error for one that is not there.
+func openDir(path string) (dir, error) {
+	fd, err := record.Open(-1, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir{}, ErrNotFound
+	}
+	if err != nil {
+		return dir{}, cause(err)
+	}
+	return dir{fd, path}, nil
+}
+
+func (d dir) close() { _ = syscall.Close(d.fd) }
+
+// current reports whether the directory still has its name: a job that is
+// being removed is renamed first.
+func (d dir) current() bool {
+	var open, named syscall.Stat_t
+	return syscall.Fstat(d.fd, &open) == nil && syscall.Lstat(d.path, &named) == nil && sameFile(&open, &named)
+}
+
+func sameFile(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+
+// open opens a regular file of the directory. A FIFO or a device in its place
+// is refused, and never waited for.
+func (d dir) open(name string, flags int) (int, error) {
+	fd, err := record.Open(d.fd, name, flags|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		switch err = cause(err); err {
+		case syscall.ELOOP, syscall.ENXIO, syscall.EISDIR: // a symbolic link, a socket, a directory
+			err = ErrNotRegular
+		}
+		return -1, err
+	}
+	var st syscall.Stat_t
+	if err = syscall.Fstat(fd, &st); err == nil && st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		err = ErrNotRegular
+	}
+	if err != nil {
+		_ = syscall.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Limits on what is read into memory. A command line is at most some MiB in
+// any kernel, and JSON makes at most six bytes of one.
+const (
+	maxCmd    = 32 << 20
+	maxRecord = 64 << 10
+)
+
+var errTooLong = errors.New("is too long")
+
+// read reads a small file whole.
+func (d dir) read(name string, limit int) ([]byte, error) {
+	fd, err := d.open(name, syscall.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer syscall.Close(fd)
+	buf := make([]byte, record.ReservedSize)
+	for n := 0; ; {
+		m, err := pread(fd, buf[n:], int64(n))
+		if err != nil {
+			return nil, err
+		}
+		if m == 0 {
+			return buf[:n], nil
+		}
+		if n += m; n > limit {
+			return nil, errTooLong
+		}
+		if n == len(buf) {
+			buf = append(buf, make([]byte, len(buf))...)
+		}
+	}
+}
+
+// readRecord reads a record into v. It reports false for one that is absent:
+// not there, reserved but not written, or of no valid JSON. An error means
+// that it could not be told.
+func (d dir) readRecord(name string, v any) (bool, error) {
+	b, err := d.read(name, maxRecord)
+	switch {
+	case err == nil:
+		return !record.IsBlank(b) && json.Unmarshal(b, v) == nil, nil
+	case err == syscall.ENOENT, err == ErrNotRegular, err == errTooLong:
+		return false, nil
+	}
+	return false, &fs.PathError{Op: "read", Path: d.path + "/" + name, Err: err}
+}
+
+// readExit reads the end of a job. A record that cannot be true is absent like
+// one that is torn.
+func (d dir) readExit() (ExitRead, error) {
+	var r record.ExitRecord
+	ok, err := d.readRecord(record.Exit, &r)
+	if !ok || !validExit(&r) {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func validExit(r *record.ExitRecord) bool {
+	switch r.State {
+	case Exited:
+		return r.ExitCode != nil && *r.ExitCode >= 0 && *r.ExitCode <= 255 && r.LogBytes >= 0 && r.Left >= 0
+	case Cancelled, TimedOut, Lost:
+		return r.ExitCode == nil && r.LogBytes >= 0 && r.Left >= 0
+	}
+	return false
+}
+
+// held reports whether a runner holds the lock.
+func (d dir) held() (bool, error) {
+	fd, err := d.open(record.Pid, syscall.O_RDONLY)
+	if err == syscall.ENOENT || err == ErrNotRegular {
+		return false, nil // nothing that a runner could hold
+	}
+	if err == nil {
+		defer syscall.Close(fd)
+		var held bool
+		if held, err = record.Held(fd); err == nil {
+			return held, nil
+		}
+	}
+	return false, &fs.PathError{Op: "look at the lock of", Path: d.path + "/" + record.Pid, Err: err}
+}
+
+// look derives the state.
+func (d dir) look() (State, ExitRead, error) {
+	first, err := d.readExit()
+	if err != nil || first != nil {
+		return Derive(first, false, nil), first, err
+	}
+	held, err := d.held()
+	if err != nil || held {
+		return Derive(nil, held, nil), nil, err
+	}
+	again, err := d.readExit()
+	return Derive(nil, false, again), again, err
+}
+
+func pread(fd int, b []byte, off int64) (n int, err error) {
+	err = ignoringEINTR(func() (err error) {
+		n, err = syscall.Pread(fd, b, off)
+		return err
+	})
+	return max(n, 0), err
+}
+
+func ignoringEINTR(f func() error) error {
+	for {
+		if err := f(); err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// cause takes the outermost path off an error: who reports it knows the object
+// better.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// shortage reports an error that says nothing about the file: this process, or
+// the system, has run out of something.
+func shortage(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
+}

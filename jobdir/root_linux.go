@@ -1,0 +1,104 @@
+package jobdir
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// fsNames are the file systems that a root is likely to lie on, by the number
+// that statfs gives them.
+var fsNames = map[uint32]struct {
+	name    string
+	network bool
+}{
+	0x0000ef53: {"ext4", false},
+	0x58465342: {"xfs", false},
+	0x9123683e: {"btrfs", false},
+	0x01021994: {"tmpfs", false},
+	0x858458f6: {"ramfs", false},
+	0x794c7630: {"overlay", false},
+	0x2fc12fc1: {"zfs", false},
+	0xf2f52010: {"f2fs", false},
+	0xca451a4e: {"bcachefs", false},
+	0x00004d44: {"vfat", false},
+	0x2011bab0: {"exfat", false},
+	0x7366746e: {"ntfs", false},
+	0x00006969: {"nfs", true},
+	0xff534d42: {"cifs", true},
+	0xfe534d42: {"smb2", true},
+	0x0000517b: {"smb", true},
+	0x01021997: {"9p", true},
+	0x6a656a63: {"virtiofs", true},
+	0x65735546: {"fuse", true}, // virtiofs too, on kernels that give it no number of its own
+	0x00c36400: {"ceph", true},
+	0x5346414f: {"afs", true},
+	0x6b414653: {"afs", true},
+	0x0bd00bd0: {"lustre", true},
+	0x01161970: {"gfs2", true},
+	0x7461636f: {"ocfs2", true},
+	0x47504653: {"gpfs", true},
+	0x786f4256: {"vboxsf", true},
+	0xbacbacbc: {"vmhgfs", true},
+	0x013111a8: {"ibrix", true},
+	0x73757245: {"coda", true},
+	0x0000564c: {"ncp", true},
+	0x19830326: {"fhgfs", true},
+}
+
+func statFS(path string) (FSInfo, error) {
+	var st syscall.Statfs_t
+	if err := ignoringEINTR(func() error { return syscall.Statfs(path, &st) }); err != nil {
+		return FSInfo{}, err
+	}
+	magic := uint32(st.Type)
+	kind, ok := fsNames[magic]
+	if !ok {
+		kind.name = "0x" + strconv.FormatUint(uint64(magic), 16)
+	}
+	const readOnly = 1 // ST_RDONLY
+	return FSInfo{
+		Type:        kind.name,
+		Network:     kind.network,
+		ReadOnly:    st.Flags&readOnly != 0,
+		TotalBytes:  st.Blocks * uint64(st.Bsize),
+		FreeBytes:   st.Bavail * uint64(st.Bsize),
+		TotalInodes: st.Files,
+		FreeInodes:  st.Ffree,
+	}, nil
+}
+
+// eachName reads raw directory entries: os.File.Readdirnames makes a string of
+// each name, which costs more than the reading.
+func (d dir) eachName(f func(name []byte)) error {
+	buf := make([]byte, 64<<10)
+	for {
+		var n int
+		err := ignoringEINTR(func() (err error) {
+			n, err = syscall.ReadDirent(d.fd, buf)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n <= 0 {
+			return nil
+		}
+		// struct linux_dirent64: ino, off, reclen at 16, type, name at 19.
+		for b := buf[:n]; len(b) >= 19; {
+			size := int(binary.NativeEndian.Uint16(b[16:]))
+			if size < 19 || size > len(b) {
+				break
+			}
+			name, _, _ := bytes.Cut(b[19:size], []byte{0})
+			if s := string(name); s != "." && s != ".." {
+				f(name)
+			}
+			b = b[size:]
+		}
+	}
+}
+
+func modTime(st *syscall.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()) }
