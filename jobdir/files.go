@@ -33,12 +33,14 @@ func (d dir) close() { _ = syscall.Close(d.fd) }
 
 // current reports whether the directory still has its name: a job that is
 // being removed is renamed first.
-func (d dir) current() bool {
-	var open, named syscall.Stat_t
-	return syscall.Fstat(d.fd, &open) == nil && syscall.Lstat(d.path, &named) == nil && sameFile(&open, &named)
-}
+func (d dir) current() bool { return named(d.fd, d.path) }
 
-func sameFile(a, b *syscall.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+// named reports whether path names the open file.
+func named(fd int, path string) bool {
+	var open, there syscall.Stat_t
+	return syscall.Fstat(fd, &open) == nil && syscall.Lstat(path, &there) == nil &&
+		open.Dev == there.Dev && open.Ino == there.Ino
+}
 
 // open opens a regular file of the directory. A FIFO or a device in its place
 // is refused, and never waited for.

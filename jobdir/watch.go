@@ -1,22 +1,147 @@
 package jobdir
 
-import "context"
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"space-job/jobdir/record"
+)
+
+// How long a Watch waits without a word from the kernel. After a change it
+// looks again soon, then less and less often: old kernels do not report bytes
+// that are spliced into a file, only the write into the pipe just before.
+const (
+	soonest  = time.Millisecond
+	slowPoll = 200 * time.Millisecond
+	blind    = 16 * time.Millisecond // the slowest look where the kernel reports nothing
+)
 
 // Watch waits for changes of one job directory.
-type Watch struct{ _ int }
+type Watch struct {
+	job    *Job
+	events *fsnotify.Watcher // nil: the kernel has no more to give
+	hint   chan struct{}     // something was reported since the last Wait
+	drain  sync.WaitGroup
+	delay  time.Duration
+	seen   look // without events: what the last look saw
+}
 
 // Watch starts to watch: a change after it returns is not missed by the next
-// Wait. Where the kernel has no more watches to give, it polls.
-func (j *Job) Watch() (*Watch, error) { panic("TODO") }
+// Wait. Where the kernel has no more watches to give, it polls. The job need
+// not exist.
+func (j *Job) Watch() (*Watch, error) { return j.watch(j.Dir()), nil }
+
+func (j *Job) watch(path string) *Watch {
+	w := &Watch{job: j, hint: make(chan struct{}, 1), delay: soonest}
+	events, err := fsnotify.NewWatcher()
+	if err == nil && events.Add(path) != nil {
+		_ = events.Close()
+		events = nil
+	}
+	if err != nil || events == nil {
+		w.seen = j.glance()
+		return w
+	}
+	w.events = events
+	// A job can cause more events than a reader has use for: they come down to
+	// one hint, and fsnotify is never left waiting.
+	w.drain.Go(func() {
+		for {
+			var ok bool
+			select {
+			case _, ok = <-events.Events:
+			case _, ok = <-events.Errors: // the queue overflowed: something changed
+			}
+			if !ok {
+				return
+			}
+			select {
+			case w.hint <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return w
+}
 
 // Wait returns nil after something may have changed, at the latest after a
 // slow poll: the caller looks, and waits again. It returns ctx.Err() when ctx
 // is done. It is for one goroutine at a time.
-func (w *Watch) Wait(ctx context.Context) error { panic("TODO") }
+func (w *Watch) Wait(ctx context.Context) error {
+	for waited := time.Duration(0); ; {
+		timer := time.NewTimer(w.delay)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-w.hint:
+			timer.Stop()
+			w.delay = soonest
+			return nil
+		case <-timer.C:
+		}
+		waited += w.delay
+		if w.events != nil {
+			w.delay = min(2*w.delay, slowPoll)
+			return nil
+		}
+		if now := w.job.glance(); now != w.seen {
+			w.seen, w.delay = now, soonest
+			return nil
+		}
+		w.delay = min(2*w.delay, blind)
+		if waited >= slowPoll {
+			return nil
+		}
+	}
+}
 
 // Close frees everything the watch holds. It may be called twice.
-func (w *Watch) Close() error { panic("TODO") }
+func (w *Watch) Close() error {
+	if w.events == nil {
+		return nil
+	}
+	err := w.events.Close()
+	w.drain.Wait()
+	return err
+}
+
+// look is what changes when a job does something.
+type look struct {
+	size       int64
+	modified   time.Time
+	exit, gone bool
+}
+
+func (j *Job) glance() look {
+	var st syscall.Stat_t
+	var l look
+	if syscall.Lstat(j.path(record.Log), &st) == nil {
+		l.size, l.modified = st.Size, modTime(&st)
+	}
+	l.exit = syscall.Lstat(j.path(record.Exit), &st) == nil
+	l.gone = syscall.Lstat(j.Dir(), &st) != nil
+	return l
+}
 
 // WaitEnd waits until the job has ended, and returns how. A runner that was
 // killed is noticed within about 250 ms.
-func (j *Job) WaitEnd(ctx context.Context) (State, error) { panic("TODO") }
+func (j *Job) WaitEnd(ctx context.Context) (State, error) {
+	// Only the end counts: the reserved record is renamed when it comes, and
+	// nothing of what the job writes reaches this watch.
+	w := j.watch(j.path(record.ReservedExit))
+	defer w.Close()
+	for {
+		state, err := j.State()
+		if err != nil || state != Running {
+			return state, err
+		}
+		if err := w.Wait(ctx); err != nil {
+			return state, err
+		}
+	}
+}
