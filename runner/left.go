@@ -93,7 +93,7 @@ func leftAmong(all []process, rec record.ProcessRecord, me int, jobOf func(int) 
 			continue
 		}
 		job, home := jobOf(p.pid)
-		ours := job == id && (home == "" || home == root)
+		ours := job == id && (home == "" || path.Clean(home) == root)
 		if ours && p.pid == rec.RunnerPID && p.start == rec.RunnerStart {
 			continue // the runner stays while something can write to the log
 		}

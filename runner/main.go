@@ -164,7 +164,8 @@ func (r *supervisor) start() {
 	files := []uintptr{fdNull, fdOut, fdOut}
 	attr := &syscall.ProcAttr{Env: r.h.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
 	// An empty mask on this thread alone, and deaf as a whole: see ignoreTermination.
-	setSignalMask(signalMask{})
+	var none signalMask
+	setSignalMask(none)
 	pid, err := syscall.ForkExec(r.h.path, r.h.argv, attr)
 	if err == unix.ENOEXEC { // a script without #!, as execvp and every shell have it
 		pid, err = syscall.ForkExec("/bin/sh", append([]string{"/bin/sh", r.h.path}, r.h.argv[1:]...), attr)
@@ -216,7 +217,7 @@ func (r *supervisor) refuse(why *ExitError) {
 func (r *supervisor) reap() {
 	for {
 		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, unix.WALL, nil)
+		pid, err := unix.Wait4(-1, &ws, waitAll, nil)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -225,7 +226,7 @@ func (r *supervisor) reap() {
 		case pid == r.child:
 			// Who is already dead is collected first: often that is everybody.
 			for {
-				if n, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil); n <= 0 && err != unix.EINTR {
+				if n, err := unix.Wait4(-1, nil, waitAll|unix.WNOHANG, nil); n <= 0 && err != unix.EINTR {
 					r.childless.Store(err == unix.ECHILD && r.subreaper)
 					break
 				}

@@ -151,7 +151,7 @@ func (b *builder) build(s *Spec) (err error) {
 	}
 	// 0622: a child of the job that runs as another user must be able to open
 	// /dev/stderr again. The root, 0700, keeps everybody else away.
-	if err := mkfifoat(b.dir, record.Pipe, 0o622); err != nil {
+	if err := makeFIFO(b.dir, s.Root+"/"+record.Jobs+"/"+b.hidden+"/"+record.Pipe, 0o622); err != nil {
 		return b.fault(s, "mkfifo", record.Pipe, err)
 	}
 	if b.pipe, err = record.Open(b.dir, record.Pipe, unix.O_RDONLY|unix.O_NONBLOCK, 0); err != nil {

@@ -3,6 +3,7 @@ package runner
 import (
 	"io/fs"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -55,8 +56,9 @@ func handOver(h *handover) (int, error) {
 	return fd, nil
 }
 
-func mkfifoat(dir int, name string, mode uint32) error {
-	return unix.Mknodat(dir, name, unix.S_IFIFO|mode, 0)
+// makeFIFO makes the FIFO path, whose directory is open as dir.
+func makeFIFO(dir int, path string, mode uint32) error {
+	return unix.Mknodat(dir, path[strings.LastIndexByte(path, '/')+1:], unix.S_IFIFO|mode, 0)
 }
 
 type signalMask = unix.Sigset_t
@@ -98,6 +100,9 @@ func setHandler(sig int, handler uintptr) {
 	sa := sigaction{handler: handler}
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0, 8, 0, 0)
 }
+
+// waitAll makes wait4 see children of every kind.
+const waitAll = unix.WALL
 
 // lastSignal is the highest signal number.
 const lastSignal = 64

@@ -1,0 +1,116 @@
+package runner
+
+import (
+	"encoding/binary"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one process as the kernel's process table shows it.
+type process struct {
+	pid, ppid, sid int
+	start          uint64 // microseconds since 1970: tells it from a later one of the same number
+	comm           string
+	zombie         bool
+}
+
+func fromKinfo(k *unix.KinfoProc) process {
+	const zombie = 5 // SZOMB
+	p := process{
+		pid: int(k.Proc.P_pid), ppid: int(k.Eproc.Ppid),
+		start:  uint64(k.Proc.P_starttime.Sec)*1e6 + uint64(k.Proc.P_starttime.Usec),
+		comm:   unix.ByteSliceToString(k.Proc.P_comm[:]),
+		zombie: k.Proc.P_stat == zombie,
+	}
+	p.sid, _ = unix.Getsid(p.pid)
+	return p
+}
+
+// readProcess looks at one process.
+func readProcess(pid int) (process, bool) {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil || int(k.Proc.P_pid) != pid {
+		return process{}, false
+	}
+	return fromKinfo(k), true
+}
+
+// signal sends sig to this process. There are no pidfds: a process that ends
+// between the look and the signal, and whose number is taken at once, would
+// have it instead.
+func (p process) signal(sig unix.Signal) error {
+	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
+		return unix.ESRCH
+	}
+	return unix.Kill(p.pid, sig)
+}
+
+// everyProcess is the whole process table.
+func everyProcess() ([]process, bool) {
+	ks, err := unix.SysctlKinfoProcSlice("kern.proc.all")
+	if err != nil {
+		return nil, false
+	}
+	all := make([]process, len(ks))
+	for i := range ks {
+		all[i] = fromKinfo(&ks[i])
+	}
+	return all, true
+}
+
+// tree is every live process of the job that can be found: below this one, of
+// the command's session, or with the job's id in its environment. Other jobs
+// and what is below them are left out.
+func (r *supervisor) tree() ([]process, bool) {
+	all, ok := everyProcess()
+	if !ok {
+		return nil, false
+	}
+	me, _ := readProcess(unix.Getpid())
+	kids := map[int][]process{}
+	var queue []process
+	for _, p := range all {
+		kids[p.ppid] = append(kids[p.ppid], p)
+		if p.pid == me.pid || p.pid == 1 {
+			continue
+		}
+		if p.ppid == me.pid || r.child != 0 && p.sid == r.child {
+			queue = append(queue, p)
+		} else if id, _ := jobOf(firstEnvironment(p.pid)); id == r.id && r.id != "" {
+			queue = append(queue, p)
+		}
+	}
+	seen := map[int]bool{me.pid: true}
+	var out []process
+	for len(queue) > 0 {
+		p := queue[0]
+		queue = queue[1:]
+		if seen[p.pid] || isOtherJob(p.pid, r.id, r.root) {
+			continue
+		}
+		seen[p.pid] = true
+		if !p.zombie {
+			out = append(out, p)
+		}
+		queue = append(queue, kids[p.pid]...)
+	}
+	return out, true
+}
+
+// firstEnvironment is what a process was executed with, "" where it may not be
+// read. The kernel's answer holds the number of arguments, the program's path,
+// padding, the arguments and then the environment.
+func firstEnvironment(pid int) string {
+	b, err := unix.SysctlRaw("kern.procargs2", pid)
+	if err != nil || len(b) < 4 {
+		return ""
+	}
+	argc := int(binary.LittleEndian.Uint32(b))
+	_, s, _ := strings.Cut(string(b[4:]), "\x00")
+	s = strings.TrimLeft(s, "\x00")
+	for range argc {
+		_, s, _ = strings.Cut(s, "\x00")
+	}
+	return s
+}

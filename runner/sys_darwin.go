@@ -1,0 +1,116 @@
+package runner
+
+import (
+	"io/fs"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDirFlags opens a directory that may be entered but perhaps not read.
+const openDirFlags = unix.O_SEARCH | unix.O_DIRECTORY | unix.O_CLOEXEC
+
+// closeOnExec marks every descriptor from first up.
+func closeOnExec(first int) {
+	var lim unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
+	for fd := first; fd < int(min(lim.Cur, 1<<14)); fd++ {
+		unix.CloseOnExec(fd)
+	}
+}
+
+// handOver puts h where the runner finds it: a pipe. What does not fit is sent
+// by finish.
+func handOver(h *handover) (int, error) { return h.openPipe(h.encode()) }
+
+// makeFIFO makes the FIFO path, whose directory is open as dir.
+func makeFIFO(_ int, path string, mode uint32) error { return unix.Mkfifo(path, mode) }
+
+type signalMask uint32
+
+// blockAllSignals blocks every signal for the calling thread.
+func blockAllSignals() (old signalMask) {
+	all := ^signalMask(0)
+	_, _, _ = syscall.RawSyscall(unix.SYS___PTHREAD_SIGMASK, 3 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)))
+	return old
+}
+
+func setSignalMask(m signalMask) {
+	_, _, _ = syscall.RawSyscall(unix.SYS___PTHREAD_SIGMASK, 3, uintptr(unsafe.Pointer(&m)), 0)
+}
+
+const (
+	sigDefault = 0
+	sigIgnore  = 1
+)
+
+func getHandler(sig int) uintptr {
+	var old struct {
+		handler     uintptr
+		mask, flags uint32
+	}
+	_, _, _ = syscall.RawSyscall(unix.SYS_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&old)))
+	return old.handler
+}
+
+// setHandler is for the two dispositions that need no trampoline.
+func setHandler(sig int, handler uintptr) {
+	sa := struct {
+		handler, trampoline uintptr
+		mask, flags         uint32
+	}{handler: handler}
+	_, _, _ = syscall.RawSyscall(unix.SYS_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0)
+}
+
+// waitAll: wait4 sees every child as it is.
+const waitAll = 0
+
+// lastSignal is the highest signal number.
+const lastSignal = 31
+
+// becomeSubreaper: macOS has none, orphans go to launchd.
+func becomeSubreaper() bool { return false }
+
+// raiseLimits raises every soft limit to its hard one: the caller's soft limits
+// are the job's.
+func raiseLimits() {
+	for what := range 9 {
+		var lim unix.Rlimit
+		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
+			lim.Cur = lim.Max
+			_ = unix.Setrlimit(what, &lim)
+		}
+	}
+}
+
+// eachName calls f for every entry of an open directory, from its beginning.
+func eachName(dir int, f func(name string)) error {
+	if _, err := unix.Seek(dir, 0, 0); err != nil {
+		return &fs.PathError{Op: "read", Path: "directory", Err: err}
+	}
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := unix.ReadDirent(dir, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return &fs.PathError{Op: "read", Path: "directory", Err: err}
+		}
+		if n <= 0 {
+			return nil
+		}
+		for b := buf[:n]; len(b) > 0; {
+			used, _, names := unix.ParseDirent(b, 1, nil)
+			if used <= 0 {
+				break
+			}
+			b = b[used:]
+			for _, name := range names {
+				f(strings.Clone(name))
+			}
+		}
+	}
+}
