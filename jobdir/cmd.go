@@ -33,7 +33,7 @@ type Cmd struct {
 	Wake      []string        `json:"wake"`
 	Key       string          `json:"key"`
 	StartedBy StartedBy       `json:"started_by"`
-	CreatedAt time.Time       `json:"-"`       // created_at: see cmdFile
+	CreatedAt time.Time       `json:"created_at"`
 	MaxLog    int64           `json:"max_log"` // 0: every byte is kept, null in the file
 
 	raw []byte // the file it was read from, for the fields that only a newer version knows
