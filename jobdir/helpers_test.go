@@ -15,7 +15,7 @@ const testID ID = "j6c1f0a2b9d3e"
 
 func newRoot(t testing.TB) *Root {
 	t.Helper()
-	r, err := OpenRoot(filepath.Join(t.TempDir(), "root"))
+	r, err := OpenRoot(filepath.Join(scratch(t), "root"))
 	if err == nil {
 		err = r.Create()
 	}
@@ -23,6 +23,21 @@ func newRoot(t testing.TB) *Root {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// scratch is a temporary directory, in memory where there is one: the tests
+// make thousands of files.
+func scratch(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "jobdir-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
 }
 
 func cmdJSON(id ID) string {

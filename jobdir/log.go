@@ -110,17 +110,16 @@ func (j *Job) TailOffset(n int64) (int64, error) {
 	if err != nil || r.Truncated {
 		return r.Next, err
 	}
+	at := max(end.Size-n, r.Offset) // the hole may reach further
 	if i := bytes.IndexByte(r.Bytes, '\n') + 1; i > 0 && r.Offset+int64(i) < end.Size {
-		return r.Offset + int64(i), nil
+		at = r.Offset + int64(i)
+	} else if at > r.Offset {
+		for i := 1; i < min(utf8.UTFMax, len(r.Bytes)) && !utf8.RuneStart(r.Bytes[i]); i++ {
+			at++
+		}
 	}
-	if r.Offset >= end.Size-n { // after the hole
-		return r.Offset, nil
-	}
-	at := end.Size - n
-	for i := 1; i < min(utf8.UTFMax, len(r.Bytes)) && !utf8.RuneStart(r.Bytes[i]); i++ {
-		at++
-	}
-	return min(at, end.Size), nil
+	r, _, err = l.read(min(at, end.Size), 0)
+	return r.Offset, err
 }
 
 // logFile is a log and its record of the hole, open.
