@@ -1,0 +1,101 @@
+// Package api is what can be done with the jobs of a root, each action defined
+// once: Start, Logs, Status, Cancel, List, Wait, Prune, Check, Doctor. The
+// fronts (the command line first of all) parse a request, call an action and
+// encode what it returns; they decide nothing.
+//
+// Requests and results are plain structs; the json tags of the results are the
+// shapes that every front shows. Every failure is an [*Error].
+//
+// Actions that read never create anything, not even the root. An action that
+// starts a job leaves the runner as a child of the calling process: a process
+// that lives on starts jobs through the space-job command instead.
+package api
+
+import (
+	"os"
+	"time"
+
+	"space-job/jobdir"
+)
+
+// Actions are the actions on the jobs of one root.
+type Actions struct {
+	root *jobdir.Root
+	now  func() time.Time
+}
+
+// Open opens the root that the environment names: $SPACE_JOB_HOME, else
+// $XDG_STATE_HOME/space-job, else ~/.local/state/space-job. It need not exist.
+func Open() (*Actions, error) {
+	path, err := jobdir.DefaultRoot()
+	if err != nil {
+		return nil, fault(err)
+	}
+	return OpenRoot(path)
+}
+
+// OpenRoot opens a root by its path.
+func OpenRoot(path string) (*Actions, error) {
+	root, err := jobdir.OpenRoot(path)
+	if err != nil {
+		return nil, fault(err)
+	}
+	return &Actions{root: root, now: time.Now}, nil
+}
+
+// Root is the path of the root.
+func (a *Actions) Root() string { return a.root.Path() }
+
+// job is the job that a caller named, or the newest one for "".
+func (a *Actions) job(given string) (*jobdir.Job, error) {
+	if given == "" {
+		id, err := a.root.Newest()
+		if err != nil {
+			if f := AsError(fault(err)); f.Code == NotFound {
+				return nil, &Error{Code: NotFound, Message: "there is no job yet", Hint: "start one: space-job start 'make test'", cause: err}
+			}
+			return nil, fault(err)
+		}
+		return a.root.Job(id), nil
+	}
+	id, err := a.root.Resolve(given)
+	if err != nil {
+		if f := AsError(fault(err)); f.Code == NotFound {
+			return nil, notFound(given)
+		}
+		return nil, fault(err)
+	}
+	return a.root.Job(id), nil
+}
+
+// jobs are the jobs that a caller named, each once. One that is not there
+// fails the whole call, before anything is done.
+func (a *Actions) jobs(given []string) ([]*jobdir.Job, error) {
+	out := make([]*jobdir.Job, 0, len(given))
+	seen := make(map[jobdir.ID]bool, len(given))
+	for _, g := range given {
+		if g == "" {
+			return nil, invalid("job", g, "is no id")
+		}
+		j, err := a.job(g)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[j.ID()] {
+			seen[j.ID()] = true
+			out = append(out, j)
+		}
+	}
+	return out, nil
+}
+
+// caller names who asks, for the record of a cancel.
+func caller() string {
+	if id := os.Getenv("SPACE_JOB"); id != "" {
+		return "job " + id
+	}
+	if name := os.Getenv("LOGNAME"); name != "" {
+		return name
+	}
+	return os.Getenv("USER")
+}

@@ -1,0 +1,105 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"space-job/jobdir"
+	"space-job/runner"
+)
+
+// Code is the kind of a fault, the same for every front.
+type Code string
+
+const (
+	InvalidArgument Code = "invalid_argument" // the message names the field and the value
+	NotFound        Code = "not_found"
+	Ambiguous       Code = "ambiguous" // the message lists the candidates
+	Conflict        Code = "conflict"
+	LimitExceeded   Code = "limit_exceeded" // the message names the limit
+	Unavailable     Code = "unavailable"
+	IO              Code = "io"
+)
+
+// Error is what every action returns when it fails.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint"` // what to do about it, "" where nothing helps
+
+	cause error
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func (e *Error) Unwrap() error { return e.cause }
+
+// AsError is the Error that err is or wraps; any other error is of code io.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: IO, Message: err.Error(), cause: err}
+}
+
+func invalid(field, value, why string) *Error {
+	return &Error{Code: InvalidArgument, Message: field + ": " + shown(value) + " " + why}
+}
+
+// shown quotes a value for one line of an error.
+func shown(s string) string {
+	const most = 80
+	if len(s) > most {
+		return fmt.Sprintf("%q... (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// fault gives an error of the packages below its code.
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	var (
+		known     *Error
+		ambiguous *jobdir.AmbiguousError
+		badID     *jobdir.InvalidIDError
+		root      *jobdir.RootError
+		noHoles   *runner.HoleError
+		noLocks   *runner.LockError
+	)
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, jobdir.ErrNotFound):
+		return &Error{Code: NotFound, Message: err.Error(), Hint: "see which there are: space-job list --all", cause: err}
+	case errors.As(err, &ambiguous):
+		return &Error{Code: Ambiguous, Message: err.Error(), Hint: "give more digits of the end of the id", cause: err}
+	case errors.As(err, &badID):
+		return &Error{Code: InvalidArgument, Message: err.Error(),
+			Hint: "an id is j and 12 hex digits; its last digits do, four at least, where no other id ends in them", cause: err}
+	case errors.As(err, &root):
+		return &Error{Code: Unavailable, Message: err.Error(), cause: err}
+	case errors.As(err, &noHoles):
+		return &Error{Code: InvalidArgument, Message: "max_log: " + err.Error(), Hint: "start it without --max-log, or with a root on another disk", cause: err}
+	case errors.As(err, &noLocks):
+		return &Error{Code: Unavailable, Message: err.Error(), Hint: "name a root on a local disk: SPACE_JOB_HOME", cause: err}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &Error{Code: IO, Message: err.Error(), Hint: "space-job prune --older-than 24h removes ended jobs", cause: err}
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Code: IO, Message: err.Error(), cause: err}
+	}
+	return &Error{Code: IO, Message: err.Error(), cause: err}
+}
+
+// notFound says which job there is not.
+func notFound(given string) *Error {
+	return &Error{Code: NotFound, Message: "there is no job " + shown(given), Hint: "see which there are: space-job list --all", cause: jobdir.ErrNotFound}
+}

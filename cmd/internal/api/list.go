@@ -1,0 +1,188 @@
+package api
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"space-job/jobdir"
+)
+
+// ListRequest says which jobs to list.
+type ListRequest struct {
+	N      int // most; 0: 20
+	All    bool
+	States []string // only these; none: any
+}
+
+// ListResult are jobs, newest first.
+type ListResult struct {
+	Jobs     []Entry
+	More     int      // how many there are beyond these
+	Warnings []string // what somebody should know of
+}
+
+// States are what a job can be listed by.
+var states = [...]jobdir.State{jobdir.Running, jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost, Damaged}
+
+// States are what a job can be listed by, in words.
+func States() []string {
+	out := make([]string, len(states))
+	for i, s := range states {
+		out[i] = string(s)
+	}
+	return out
+}
+
+// List lists the jobs, newest first. A damaged job is listed as that.
+func (a *Actions) List(req ListRequest) (ListResult, error) {
+	var res ListResult
+	n := req.N
+	if n < 0 {
+		return res, invalid("n", strconv.Itoa(n), "is below zero")
+	}
+	if n == 0 {
+		n = 20
+	}
+	want := make(map[jobdir.State]bool)
+	for _, s := range req.States {
+		if !known(s) {
+			return res, invalid("state", s, "is none of running, exited, cancelled, timed_out, lost, damaged")
+		}
+		want[jobdir.State(s)] = true
+	}
+	var ids []jobdir.ID
+	var total int
+	var err error
+	if req.All || len(want) > 0 {
+		ids, err = a.root.IDs()
+		total = len(ids)
+	} else {
+		ids, total, err = a.root.NewestIDs(n)
+	}
+	if err != nil {
+		return res, fault(err)
+	}
+	if req.All {
+		n = len(ids)
+	}
+	for _, id := range ids {
+		j := a.root.Job(id)
+		if len(want) > 0 {
+			s, _, err := cheapState(j)
+			if err != nil || !want[s] {
+				total--
+				continue
+			}
+			if len(res.Jobs) == n {
+				continue // counted in total
+			}
+		}
+		info, err := j.Read()
+		if errors.Is(err, jobdir.ErrNotFound) { // pruned meanwhile
+			total--
+			continue
+		}
+		if err != nil {
+			why := err.Error()
+			info = &jobdir.Info{ID: id, Damaged: why}
+		}
+		res.Jobs = append(res.Jobs, entry(info))
+	}
+	res.More = max(total-len(res.Jobs), 0)
+	res.Warnings = a.warnings(res.Jobs)
+	return res, nil
+}
+
+func known(s string) bool {
+	for _, k := range states {
+		if string(k) == s {
+			return true
+		}
+	}
+	return false
+}
+
+// cheapState is a job's state without its exit code; a damaged one's is
+// Damaged.
+func cheapState(j *jobdir.Job) (jobdir.State, *jobdir.DamagedError, error) {
+	s, err := j.State()
+	var damaged *jobdir.DamagedError
+	if errors.As(err, &damaged) {
+		return Damaged, damaged, nil
+	}
+	return s, nil, err
+}
+
+// warnings are what a list says besides: large logs among the jobs at hand, a
+// disk that fills up, ended jobs that nobody removes.
+func (a *Actions) warnings(jobs []Entry) []string {
+	var out []string
+	for i := range jobs {
+		if jobs[i].State == jobdir.Running {
+			out = append(out, bigLogWarning(&jobs[i])...)
+		}
+	}
+	if fs, err := a.root.FileSystem(); err == nil {
+		out = append(out, diskWarning(fs, a.root.Path())...)
+	}
+	if n := a.overdue(3); n > 0 {
+		out = append(out, "jobs that ended more than 8 days ago are still kept: space-job prune removes them")
+	}
+	return out
+}
+
+func bigLogWarning(e *Entry) []string {
+	onDisk := e.LogBytes
+	if e.LogDropped != nil && e.LogDropped.Hole != nil {
+		onDisk -= e.LogDropped.Hole.To - e.LogDropped.Hole.From
+	}
+	if onDisk <= bigLog {
+		return nil
+	}
+	return []string{"the log of " + string(e.Job) + " has " + FormatSize(onDisk) + " and the job goes on writing (--max-log bounds a log)"}
+}
+
+func diskWarning(fs jobdir.FSInfo, path string) []string {
+	var out []string
+	if fs.TotalBytes > 0 && fs.FreeBytes < fs.TotalBytes/20 {
+		out = append(out, "the disk of "+path+" has only "+FormatSize(int64(fs.FreeBytes))+" left, less than 5 %")
+	}
+	if fs.TotalInodes > 0 && fs.FreeInodes < fs.TotalInodes/20 {
+		out = append(out, "the disk of "+path+" has only "+strconv.FormatUint(fs.FreeInodes, 10)+" inodes left, less than 5 %")
+	}
+	return out
+}
+
+// overdue counts ended jobs that a daily prune would have removed, among the
+// n oldest (n < 0: all).
+func (a *Actions) overdue(n int) int {
+	ids, err := a.root.IDs()
+	if err != nil {
+		return 0
+	}
+	before := a.now().Add(-Retention - 24*time.Hour)
+	count := 0
+	for i := len(ids) - 1; i >= 0 && n != 0 && ids[i].Time().Before(before); i-- {
+		n--
+		info, err := a.root.Job(ids[i]).Read()
+		if err != nil || info.State == jobdir.Running || info.State == jobdir.Lost && info.Exit == nil {
+			continue
+		}
+		if at, ok := endOf(info); ok && at.Before(before) {
+			count++
+		}
+	}
+	return count
+}
+
+// endOf is when a job ended, or was written down as lost.
+func endOf(info *jobdir.Info) (time.Time, bool) {
+	switch {
+	case info.Timing != nil && info.State != jobdir.Lost:
+		return info.Timing.EndedAt, true
+	case info.Exit != nil:
+		return info.Exit.At, true
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,260 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
+)
+
+// Damaged is shown in the place of a state where a job's directory cannot be
+// read as one.
+const Damaged jobdir.State = "damaged"
+
+// Encoding is how a piece of a log is handed over.
+type Encoding string
+
+const (
+	Text   Encoding = "utf-8"  // valid UTF-8; what is not becomes U+FFFD
+	Base64 Encoding = "base64" // exact, in Text
+	Raw    Encoding = "raw"    // exact, in Bytes
+)
+
+// LogsRequest is a read of a log.
+type LogsRequest struct {
+	Job      string // "": the newest
+	Offset   *int64 // nil: the last 8 KiB, from the start of a line
+	Max      int64  // most bytes; 0: DefaultRead
+	FollowMS int64  // wait so long for a byte or the end
+	Plain    bool   // drop escapes, fold carriage returns
+	Encoding Encoding
+}
+
+// LogsResult is a piece of a log.
+type LogsResult struct {
+	Job        jobdir.ID    `json:"job"`
+	State      jobdir.State `json:"state"` // looked at before the bytes
+	ExitCode   *int         `json:"exit_code"`
+	Offset     int64        `json:"offset"`
+	NextOffset int64        `json:"next_offset"`
+	More       bool         `json:"more"` // bytes after NextOffset exist now
+	Text       string       `json:"text"`
+	Encoding   Encoding     `json:"encoding"`
+	Size       int64        `json:"size"`
+	Dropped    *record.Hole `json:"dropped"`   // what was skipped just before
+	Truncated  bool         `json:"truncated"` // the read began past the end
+
+	Bytes []byte `json:"-"` // in place of Text, for Raw
+}
+
+// Through reports whether there is nothing to come.
+func (r *LogsResult) Through() bool { return !r.More && r.State != jobdir.Running }
+
+// Logs reads a piece of a log.
+func (a *Actions) Logs(ctx context.Context, req LogsRequest) (LogsResult, error) {
+	l, err := a.openLog(req)
+	if err != nil {
+		return LogsResult{}, err
+	}
+	if req.FollowMS == 0 {
+		return l.read()
+	}
+	w, err := l.job.Watch()
+	if err != nil {
+		return LogsResult{}, fault(err)
+	}
+	defer w.Close()
+	wait, cancel := context.WithTimeout(ctx, time.Duration(req.FollowMS)*time.Millisecond)
+	defer cancel()
+	for {
+		res, err := l.read()
+		if err != nil || l.news(&res) || wait.Err() != nil && ctx.Err() == nil {
+			return res, err
+		}
+		if err := w.Wait(wait); err != nil && ctx.Err() != nil {
+			return res, ctx.Err()
+		}
+	}
+}
+
+// Follow reads a log to the end of its job, and hands over piece after piece.
+// The last one says how the job ended. FollowMS and Max do not count.
+func (a *Actions) Follow(ctx context.Context, req LogsRequest, emit func(*LogsResult) error) error {
+	req.Max, req.FollowMS = 0, 0
+	l, err := a.openLog(req)
+	if err != nil {
+		return err
+	}
+	l.max = 256 << 10
+	if req.Plain {
+		l.plainer = new(jobdir.Plainer)
+	}
+	w, err := l.job.Watch()
+	if err != nil {
+		return fault(err)
+	}
+	defer w.Close()
+	for {
+		res, err := l.read()
+		if err != nil {
+			return err
+		}
+		moved := res.NextOffset != l.offset || res.Dropped != nil || res.Truncated
+		l.offset = res.NextOffset
+		if moved || res.Through() {
+			if err := emit(&res); err != nil {
+				return err
+			}
+		}
+		switch {
+		case res.Through():
+			return nil
+		case res.More:
+			continue
+		}
+		if err := w.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// logReader reads one log.
+type logReader struct {
+	job      *jobdir.Job
+	offset   int64 // where to read
+	mark     int64 // output from here on is news
+	max      int64
+	encoding Encoding
+	plain    bool
+	plainer  *jobdir.Plainer
+}
+
+func (a *Actions) openLog(req LogsRequest) (*logReader, error) {
+	if req.Max == 0 {
+		req.Max = DefaultRead
+	}
+	if req.Max < 1 || req.Max > MaxRead {
+		return nil, invalid("max", strconv.FormatInt(req.Max, 10), "is not within 1..1048576")
+	}
+	if req.FollowMS < 0 || req.FollowMS > MaxFollowMS {
+		return nil, invalid("follow_ms", strconv.FormatInt(req.FollowMS, 10), "is not within 0..25000")
+	}
+	if req.Offset != nil && *req.Offset < 0 {
+		return nil, invalid("offset", strconv.FormatInt(*req.Offset, 10), "is below zero")
+	}
+	switch req.Encoding {
+	case "":
+		req.Encoding = Text
+	case Text, Base64, Raw:
+	default:
+		return nil, invalid("encoding", string(req.Encoding), "is neither utf-8 nor base64")
+	}
+	if req.Plain && req.Encoding == Base64 {
+		return nil, invalid("encoding", string(req.Encoding), "is exact, so it cannot be plain")
+	}
+	j, err := a.job(req.Job)
+	if err != nil {
+		return nil, err
+	}
+	l := &logReader{job: j, max: req.Max, encoding: req.Encoding, plain: req.Plain}
+	if req.Offset != nil {
+		l.offset, l.mark = *req.Offset, *req.Offset
+		return l, nil
+	}
+	if l.offset, err = j.TailOffset(min(startOfTail, req.Max)); err != nil {
+		return nil, fault(err)
+	}
+	piece, err := j.ReadLog(l.offset, 1)
+	if err != nil {
+		return nil, fault(err)
+	}
+	l.mark = piece.Size
+	return l, nil
+}
+
+// read looks at the state and then at the bytes, so that a state that is an end
+// comes with the last of them.
+func (l *logReader) read() (LogsResult, error) {
+	res := LogsResult{Job: l.job.ID(), Encoding: l.encoding}
+	var err error
+	if res.State, res.ExitCode, err = stateAndCode(l.job); err != nil {
+		return res, err
+	}
+	running := res.State == jobdir.Running
+	if l.encoding == Text {
+		t, err := l.job.ReadText(l.offset, l.max, running)
+		if err != nil {
+			return res, fault(err)
+		}
+		res.Offset, res.NextOffset, res.Size = t.Offset, t.Next, t.Size
+		res.Text, res.More, res.Dropped, res.Truncated = t.Text, t.More, t.Dropped, t.Truncated
+		if l.plain {
+			res.Text = string(l.fold([]byte(t.Text), res.Through()))
+		}
+		return res, nil
+	}
+	r, err := l.job.ReadLog(l.offset, l.max)
+	if err != nil {
+		return res, fault(err)
+	}
+	res.Offset, res.NextOffset, res.Size = r.Offset, r.Next, r.Size
+	res.More, res.Dropped, res.Truncated = r.More, r.Dropped, r.Truncated
+	switch {
+	case l.encoding == Base64:
+		res.Text = base64.StdEncoding.EncodeToString(r.Bytes)
+	case l.plain:
+		res.Bytes = l.fold(r.Bytes, res.Through())
+	default:
+		res.Bytes = r.Bytes
+	}
+	return res, nil
+}
+
+func (l *logReader) fold(b []byte, last bool) []byte {
+	if l.plainer == nil {
+		return jobdir.Plain(b)
+	}
+	b = l.plainer.Next(b)
+	if last {
+		b = append(b, l.plainer.Flush()...)
+	}
+	return b
+}
+
+// news reports whether a piece is worth returning to somebody who waits.
+func (l *logReader) news(res *LogsResult) bool {
+	if res.Size < l.mark && !res.Truncated {
+		l.mark = res.Size // cut, not as far as where we read
+	}
+	return res.State != jobdir.Running || res.Truncated || res.NextOffset > l.mark || res.More && res.Size > l.mark
+}
+
+// stateAndCode is the state of a job, and its exit code where it has one.
+func stateAndCode(j *jobdir.Job) (jobdir.State, *int, error) {
+	state, err := j.State()
+	var damaged *jobdir.DamagedError
+	switch {
+	case errors.As(err, &damaged):
+		return Damaged, nil, nil
+	case errors.Is(err, jobdir.ErrNotFound):
+		return "", nil, notFound(string(j.ID()))
+	case err != nil:
+		return "", nil, fault(err)
+	case state != jobdir.Exited:
+		return state, nil, nil
+	}
+	info, err := j.Read()
+	switch {
+	case errors.Is(err, jobdir.ErrNotFound):
+		return "", nil, notFound(string(j.ID()))
+	case err != nil:
+		return "", nil, fault(err)
+	case info.Exit == nil:
+		return state, nil, nil
+	}
+	return state, info.Exit.ExitCode, nil
+}

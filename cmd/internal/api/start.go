@@ -1,0 +1,259 @@
+package api
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
+	"space-job/runner"
+)
+
+// StartRequest is a job to begin: a Command for /bin/sh -c, or an Argv that is
+// executed as it stands.
+type StartRequest struct {
+	Command string
+	Argv    []string
+	Name    string
+	Cwd     string        // "": where the caller is
+	Env     []string      // K=V, or K alone for the caller's value; the last of a name counts
+	Timeout time.Duration // 0: none
+	Key     string        // "": none
+	MaxLog  int64         // 0: the log keeps every byte
+}
+
+// StartResult is the job that there is now.
+type StartResult struct {
+	Job      jobdir.ID    `json:"job"`
+	State    jobdir.State `json:"state"`
+	Existing bool         `json:"existing"` // it was there before, under the same key
+	Warnings []string     `json:"-"`        // what somebody should know of
+}
+
+// Start begins a job and returns at once. Everything is checked before
+// anything is made.
+func (a *Actions) Start(req StartRequest) (StartResult, error) {
+	spec, cmd, err := a.plan(req)
+	if err != nil {
+		return StartResult{}, err
+	}
+	if err := a.root.Create(); err != nil {
+		return StartResult{}, fault(err)
+	}
+	if id, ok := record.ParseID(os.Getenv(record.EnvJob)); ok {
+		if _, err := os.Lstat(a.root.Job(id).Dir()); err == nil {
+			cmd.StartedBy.Job = string(id)
+		}
+	}
+	if req.Key != "" {
+		key, err := a.root.LockKey(req.Key)
+		if err != nil {
+			return StartResult{}, fault(err)
+		}
+		defer key.Unlock()
+		if id, ok := key.Job(); ok {
+			res, there, err := a.underKey(req.Key, id, cmd)
+			if there || err != nil {
+				return res, err
+			}
+		}
+		spec.Claim = key.Set
+	}
+	id, err := runner.Start(spec)
+	if err != nil {
+		return StartResult{}, fault(err)
+	}
+	res := StartResult{Job: id, State: jobdir.Running}
+	if fs, err := a.root.FileSystem(); err == nil && fs.Network {
+		res.Warnings = []string{"the root " + a.root.Path() + " is on " + fs.Type + ": its jobs look lost from any other machine"}
+	}
+	return res, nil
+}
+
+// plan checks a request and says what is to be started.
+func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
+	none := runner.Spec{}
+	argv, err := commandOf(req)
+	if err != nil {
+		return none, nil, err
+	}
+	if strings.IndexByte(req.Name, 0) >= 0 {
+		return none, nil, invalid("name", req.Name, "holds a NUL byte")
+	}
+	if len(req.Name) > MaxName {
+		return none, nil, invalid("name", req.Name, "is too long: at most 1024 bytes")
+	}
+	if req.Timeout < 0 {
+		return none, nil, invalid("timeout", req.Timeout.String(), "is not above zero")
+	}
+	if req.MaxLog < 0 || req.MaxLog > 0 && req.MaxLog < MinMaxLog {
+		return none, nil, invalid("max_log", FormatSize(req.MaxLog), "is too small: at least 2MiB")
+	}
+	if req.Key != "" {
+		if _, err := ParseKey(req.Key); err != nil {
+			return none, nil, err
+		}
+	}
+	set := make([]variable, 0, len(req.Env))
+	var names []string
+	for _, s := range req.Env {
+		v, err := parseEnv(s, os.LookupEnv)
+		if err != nil {
+			return none, nil, err
+		}
+		set = append(set, v)
+		if !slices.Contains(names, v.name) {
+			names = append(names, v.name)
+		}
+	}
+	env := withVariables(os.Environ(), set)
+	if err := checkTotal(argv, env); err != nil {
+		return none, nil, err
+	}
+	cwd, err := directory(req.Cwd)
+	if err != nil {
+		return none, nil, err
+	}
+	program, err := runner.Find()
+	if err != nil {
+		return none, nil, &Error{Code: Unavailable, Message: err.Error(),
+			Hint: "space-runner belongs beside space-job: install both into one folder (space-job doctor looks at it)", cause: err}
+	}
+	cmd := &jobdir.Cmd{
+		Format:   1,
+		Name:     req.Name,
+		Argv:     argv,
+		Command:  req.Command,
+		Cwd:      cwd,
+		Env:      names,
+		TimeoutS: req.Timeout.Seconds(),
+		Key:      req.Key,
+		MaxLog:   req.MaxLog,
+	}
+	return runner.Spec{
+		Runner:  program,
+		Root:    a.root.Path(),
+		Argv:    argv,
+		Env:     env,
+		Cwd:     cwd,
+		Timeout: req.Timeout,
+		MaxLog:  req.MaxLog,
+		Describe: func(id record.ID, created time.Time) []byte {
+			cmd.ID, cmd.CreatedAt = id, created
+			return cmd.Marshal()
+		},
+	}, cmd, nil
+}
+
+// commandOf is the argv of a request.
+func commandOf(req StartRequest) ([]string, error) {
+	if len(req.Argv) == 0 {
+		switch {
+		case strings.TrimSpace(req.Command) == "":
+			return nil, invalid("command", req.Command, "is empty")
+		case strings.IndexByte(req.Command, 0) >= 0:
+			return nil, invalid("command", req.Command, "holds a NUL byte")
+		case len(req.Command) >= MaxArgument:
+			return nil, tooLong("command", len(req.Command))
+		}
+		return []string{"/bin/sh", "-c", req.Command}, nil
+	}
+	if req.Command != "" {
+		return nil, invalid("command", req.Command, "is given beside an argv: one of them")
+	}
+	if strings.TrimSpace(req.Argv[0]) == "" {
+		return nil, invalid("command", req.Argv[0], "is empty")
+	}
+	for _, s := range req.Argv {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, invalid("command", s, "holds a NUL byte")
+		}
+		if len(s) >= MaxArgument {
+			return nil, tooLong("command", len(s))
+		}
+	}
+	return req.Argv, nil
+}
+
+// directory is where the job runs: an absolute path of a directory that may be
+// entered.
+func directory(given string) (string, error) {
+	dir := given
+	if given == "" || !filepath.IsAbs(given) {
+		here, err := os.Getwd()
+		if err != nil {
+			return "", &Error{Code: InvalidArgument, Message: "cwd: the current directory is gone or out of reach: " + cause(err),
+				Hint: "name another one: --cwd DIR", cause: err}
+		}
+		if dir = filepath.Join(here, given); strings.Contains(given, "..") {
+			dir = here + "/" + given // the kernel's way up, where links are in between
+		}
+	}
+	if strings.IndexByte(dir, 0) >= 0 {
+		return "", invalid("cwd", given, "holds a NUL byte")
+	}
+	// With the slash, a file is told from a directory by the same call.
+	if err := syscall.Access(dir+"/.", 1); err != nil {
+		e := invalid("cwd", dir, "cannot be entered: "+err.Error())
+		e.cause = err
+		return "", e
+	}
+	return dir, nil
+}
+
+// cause is the last error of a chain, in words.
+func cause(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// underKey decides about a start whose key has a job: that job, if it has the
+// same command.
+func (a *Actions) underKey(key string, id jobdir.ID, cmd *jobdir.Cmd) (res StartResult, there bool, err error) {
+	info, err := a.root.Job(id).Read()
+	if errors.Is(err, jobdir.ErrNotFound) {
+		return res, false, nil
+	}
+	if err != nil {
+		return res, true, fault(err)
+	}
+	if info.Cmd == nil {
+		return res, true, &Error{Code: Conflict, Message: "key: " + shown(key) + " belongs to job " + string(id) + ", which is damaged (" + info.Damaged + ")",
+			Hint: "use another key"}
+	}
+	if !slices.Equal(info.Cmd.Argv, cmd.Argv) {
+		return res, true, &Error{Code: Conflict, Message: "key: " + shown(key) + " belongs to job " + string(id) + ", which has another command: " + info.Cmd.Line(),
+			Hint: "the same key is for the same command: use another key"}
+	}
+	return StartResult{Job: id, State: info.State, Existing: true}, true, nil
+}
+
+// checkTotal refuses what the kernel would: argv and environment together.
+func checkTotal(argv, env []string) error {
+	const slack = 4096 + 64 // the program's path, SPACE_JOB
+	n := slack
+	for _, l := range [][]string{argv, env} {
+		for _, s := range l {
+			n += len(s) + 1 + 8
+		}
+	}
+	if n <= 128<<10 { // always allowed
+		return nil
+	}
+	if limit := totalLimit(); n > limit {
+		return &Error{Code: LimitExceeded,
+			Message: "command: argv and environment together have " + FormatSize(int64(n)) + ", more than this system's limit of " + FormatSize(int64(limit)),
+			Hint:    "put it into a file and let the command read that"}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"space-job/jobdir"
+)
+
+// Exit codes that stand for an end without an exit code of its own.
+const (
+	CodeTimedOut  = 124
+	CodeLost      = 125
+	CodeCancelled = 143
+	CodeAskAgain  = 75 // the wait ended before the job
+)
+
+// WaitRequest is jobs to wait for.
+type WaitRequest struct {
+	Jobs    []string
+	Any     bool          // until the first has ended
+	Timeout time.Duration // 0: none
+}
+
+// WaitResult is how the jobs stand after the wait.
+type WaitResult struct {
+	Jobs []Entry // in the order given; for Any the first to end
+	Code int     // 0 if all are, else the first other one in that order
+}
+
+// Resolve is the ids of jobs that a caller named.
+func (a *Actions) Resolve(given []string) ([]string, error) {
+	jobs, err := a.jobs(given)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(jobs))
+	for i, j := range jobs {
+		out[i] = string(j.ID())
+	}
+	return out, nil
+}
+
+// Wait waits until all jobs, or any, have ended.
+func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error) {
+	var res WaitResult
+	if len(req.Jobs) == 0 {
+		return res, &Error{Code: InvalidArgument, Message: "job: no id is given", Hint: "see which there are: space-job list"}
+	}
+	if req.Timeout < 0 {
+		return res, invalid("timeout", req.Timeout.String(), "is not above zero")
+	}
+	jobs, err := a.jobs(req.Jobs)
+	if err != nil {
+		return res, err
+	}
+	limited, cancel := context.WithCancel(ctx)
+	if req.Timeout > 0 {
+		limited, cancel = context.WithTimeout(ctx, req.Timeout)
+	}
+	defer cancel()
+	ended, err := await(limited, jobs, req.Any)
+	if ctx.Err() != nil {
+		return res, ctx.Err()
+	}
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return res, err
+	}
+	inTime := err == nil
+	if req.Any && inTime {
+		jobs = jobs[ended : ended+1]
+	}
+	for _, j := range jobs {
+		info, err := a.read(j)
+		if err != nil {
+			return res, err
+		}
+		res.Jobs = append(res.Jobs, entry(info))
+	}
+	if !inTime {
+		res.Code = CodeAskAgain
+		return res, nil
+	}
+	for i := range res.Jobs {
+		if c := res.Jobs[i].Code(); c != 0 {
+			res.Code = c
+			break
+		}
+	}
+	return res, nil
+}
+
+// await waits for all jobs; or for the first, and says which it is.
+func await(ctx context.Context, jobs []*jobdir.Job, first bool) (int, error) {
+	if first { // of those that have ended, the first in the order given
+		for i, j := range jobs {
+			if s, _, err := cheapState(j); err == nil && s != jobdir.Running {
+				return i, nil
+			}
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type end struct {
+		i   int
+		err error
+	}
+	ends := make(chan end, len(jobs))
+	for i, j := range jobs {
+		go func() {
+			_, err := j.WaitEnd(ctx)
+			if errors.Is(err, jobdir.ErrNotFound) {
+				err = notFound(string(j.ID()))
+			} else {
+				err = fault(err)
+			}
+			ends <- end{i, err}
+		}()
+	}
+	for range jobs {
+		e := <-ends
+		if e.err != nil || first {
+			return e.i, e.err
+		}
+	}
+	return 0, nil
+}
+
+// Code is the exit code that stands for how a job ended.
+func (e *Entry) Code() int {
+	switch {
+	case e.State == jobdir.Exited && e.ExitCode != nil:
+		return *e.ExitCode
+	case e.State == jobdir.TimedOut:
+		return CodeTimedOut
+	case e.State == jobdir.Cancelled:
+		return CodeCancelled
+	case e.State == jobdir.Running:
+		return CodeAskAgain
+	}
+	return CodeLost
+}
+
+// Before is how long the command of a job took the last time that it ran to
+// its end in the same directory. The newest 200 jobs are looked at.
+func (a *Actions) Before(given string) (time.Duration, bool) {
+	const most = 200
+	j, err := a.job(given)
+	if err != nil {
+		return 0, false
+	}
+	this, err := j.Read()
+	if err != nil || this.Cmd == nil {
+		return 0, false
+	}
+	ids, _, err := a.root.NewestIDs(most)
+	if err != nil {
+		return 0, false
+	}
+	for _, id := range ids {
+		if id >= this.ID {
+			continue
+		}
+		info, err := a.root.Job(id).Read()
+		if err == nil && info.State == jobdir.Exited && info.Timing != nil && info.Cmd != nil &&
+			info.Cmd.Cwd == this.Cmd.Cwd && slices.Equal(info.Cmd.Argv, this.Cmd.Argv) {
+			return time.Duration(info.Timing.DurationMS) * time.Millisecond, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"space-job/cmd/internal/api"
+)
+
+var update = flag.Bool("update", false, "write the help into testdata/help")
+
+func TestHelp(t *testing.T) {
+	texts := map[string]string{"space-job": overview()}
+	for _, c := range commands() {
+		texts[c.name] = c.help()
+	}
+	for name, text := range texts {
+		path := filepath.Join("testdata", "help", name+".golden")
+		if *update {
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text != string(want) {
+			t.Errorf("the help of %s is not %s (go test -update writes it):\n%s", name, path, text)
+		}
+		for line := range strings.Lines(text) {
+			if len([]rune(line)) > helpWidth+1 && !strings.Contains(line, "space-job ") {
+				t.Errorf("%s: longer than %d: %s", name, helpWidth, line)
+			}
+		}
+	}
+	golden, _ := filepath.Glob("testdata/help/*.golden")
+	if len(golden) != len(texts) {
+		t.Errorf("%d files in testdata/help, want %d", len(golden), len(texts))
+	}
+}
+
+// TestTable holds what every command owes the newcomer.
+func TestTable(t *testing.T) {
+	for _, c := range commands() {
+		if c.summary == "" || len(c.usage) == 0 || len(c.about) == 0 || len(c.examples) == 0 || len(c.exits) == 0 {
+			t.Errorf("%s: something is missing", c.name)
+		}
+		if got := lookup(c.name); got == nil || got.name != c.name {
+			t.Errorf("%s is not found", c.name)
+		}
+		c.eachFlag(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s --%s: no meaning", c.name, f.Name)
+			}
+		})
+	}
+	if lookup("") != nil || lookup("nope") != nil {
+		t.Error("a command that there is not")
+	}
+}
+
+// FuzzArgs: no command line crashes the parser, and the operands of start are
+// passed on as they are.
+func FuzzArgs(f *testing.F) {
+	for _, s := range []string{"start\x00-n\x00x\x00make\x00-j4", "start\x00--\x00a", "logs\x00-f\x00--offset=3\x00abcd", "run\x00-tx\x00-\x00--", "cancel\x00a\x00--reason\x00x\x00b",
+		"list\x00-n\x0020\x00--state=lost", "wait\x00--any\x00--timeout\x001h30m", "start\x00-e=x\x00--max-log\x009MB\x00x", "--json", "logs\x00--=", "status\x00-\x00---"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		args := strings.Split(s, "\x00")
+		c := lookup(args[0])
+		if c == nil {
+			return
+		}
+		args = args[1:]
+		fs := flagSet(c, c.new())
+		var help, asJSON bool
+		fs.BoolVarP(&help, "help", "h", false, "")
+		fs.BoolVar(&asJSON, "json", false, "")
+		if err := fs.Parse(args); err != nil {
+			e := api.AsError(parseError(c, err))
+			if e.Code != api.InvalidArgument && e.Code != api.LimitExceeded || strings.Contains(oneLine(e.Message), "\n") {
+				t.Fatalf("%q: %+v", args, e)
+			}
+			return
+		}
+		if !c.strict {
+			return
+		}
+		operands := fs.Args()
+		if n := len(args) - len(operands); n < 0 || strings.Join(args[n:], "\x00") != strings.Join(operands, "\x00") {
+			t.Fatalf("%q: operands %q", args, operands)
+		}
+		if n := len(args) - len(operands); len(operands) > 0 && strings.HasPrefix(operands[0], "-") && operands[0] != "-" && (n == 0 || args[n-1] != "--") {
+			t.Fatalf("%q: a flag among the operands %q", args, operands)
+		}
+	})
+}
+
+func TestShownOnOneLine(t *testing.T) {
+	if got := oneLine("a\nb\x1b[2Jc\u2028d\x00\x7f"); strings.ContainsAny(got, "\n\x1b\u2028\x00\x7f") {
+		t.Errorf("%q", got)
+	}
+	if got := cut("añ日本語x", 5); got != "añ日" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestLiveText(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	started := now.Add(-75*time.Second - 300*time.Millisecond)
+	r := api.StatusResult{Entry: api.Entry{Job: "j6c1f0a2b9d3e", State: "running", StartedAt: &started, LogBytes: 48210, Line: "unit\ntests"}, Tail: "one\ntwo\tthree\n"}
+	if got, want := liveText(&r, 775*time.Second, true, now), "j6c1f0a2b9d3e unit\ufffdtests | running 1m15s (before: 12m55s) | log 47.1 KiB | two three"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := liveText(&r, 0, false, now), "j6c1f0a2b9d3e unit\ufffdtests | running 1m15s | log 47.1 KiB"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestStatusText(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	name, cwd, command, sig, why := "evil\nname\x1b[2J", "/srv", "make", "KILL", "three processes could not be stopped"
+	code, left, ms := 137, 2, int64(775000)
+	r := api.StatusResult{
+		Entry: api.Entry{Job: "j6c1f0a2b9d3e", State: "exited", ExitCode: &code, Signal: &sig, Error: &why, Name: &name, Cwd: &cwd, Command: &command,
+			DurationMS: &ms, StartedAt: &now, EndedAt: &now, Left: &left, LogBytes: 7, LastOutputAt: &now,
+			LogDropped: &api.Missing{Bytes: 10}},
+		LeftProcesses: []api.Process{{PID: 12, Name: "sleep"}},
+		Tail:          "last",
+	}
+	text := statusText(&r, false, now)
+	for _, want := range []string{"j6c1f0a2b9d3e  exited, exit code 137, killed by KILL\n", "evil\ufffdname\ufffd[2J\n", "duration:   12m55s\n", "left:       12 (sleep) (space-job cancel j6c1f0a2b9d3e stops them)\n",
+		"End of the log:\n    last\n", why} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Errorf("an escape in:\n%s", text)
+	}
+	if !strings.Contains(statusText(&r, true, now), "\x1b[31mexited\x1b[0m") {
+		t.Error("no colour where it is wanted")
+	}
+}
+
+// TestManPage: every line is text or a macro, and every command is there.
+func TestManPage(t *testing.T) {
+	page := manPage()
+	for _, c := range commands() {
+		if !strings.Contains(page, `.SS "`+c.name+": ") {
+			t.Errorf("%s is missing", c.name)
+		}
+	}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "'") || strings.Contains(line, "\t") {
+			t.Errorf("no such macro: %s", line)
+		}
+	}
+}
+
+// TestOneDocument: what is printed with --json is JSON, on one line.
+func TestOneDocument(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{stdout: w, stderr: os.NewFile(^uintptr(0), "none"), json: true}
+	if code := s.fail(&api.Error{Code: api.NotFound, Message: "a\nb <c>", Hint: "x"}); code != exitNotFound {
+		t.Errorf("code %d", code)
+	}
+	w.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(r); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct{ Error api.Error }
+	if err := json.Unmarshal(b.Bytes(), &doc); err != nil || doc.Error.Message != "a\nb <c>" || bytes.Count(b.Bytes(), []byte("\n")) != 1 {
+		t.Errorf("%s: %v", b.Bytes(), err)
+	}
+}

@@ -1,0 +1,345 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"space-job/cmd/internal/api"
+)
+
+type completionOptions struct{}
+
+func completionCommand() *command {
+	return &command{
+		name:    "completion",
+		usage:   []string{"completion bash|zsh|fish"},
+		summary: "print a script that completes commands, flags and ids",
+		about: []string{
+			"The script asks space-job list for ids when one is completed.",
+		},
+		examples: []example{
+			{"source <(space-job completion bash)", "in ~/.bashrc"},
+			{"source <(space-job completion zsh)", "in ~/.zshrc, after compinit"},
+			{"space-job completion fish >~/.config/fish/completions/space-job.fish", ""},
+		},
+		exits:   []exit{{"0", "fine"}, {"2", "no such shell"}},
+		operand: operandShell,
+		most:    1,
+		new:     func() options { return new(completionOptions) },
+	}
+}
+
+func (o *completionOptions) AddFlags(*pflag.FlagSet) {}
+
+func (o *completionOptions) Run(s *session, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, usage("shell: none is given: bash, zsh or fish", "completion")
+	}
+	switch args[0] {
+	case "bash":
+		s.print(bashCompletion())
+	case "zsh":
+		s.print(zshCompletion())
+	case "fish":
+		s.print(fishCompletion())
+	default:
+		return 0, usage("shell: "+quote(args[0])+" is none of bash, zsh, fish", "completion")
+	}
+	return exitOK, nil
+}
+
+// listed is the command that lists ids for an operand.
+func (o operand) listed() string {
+	switch o {
+	case operandJob:
+		return "space-job list -n 100"
+	case operandRunning:
+		return "space-job list -n 100 --state running"
+	}
+	return ""
+}
+
+// flagNames are all spellings of a command's flags.
+func (c *command) flagNames() (all, withValue []string) {
+	c.eachFlag(func(f *pflag.Flag) {
+		names := []string{"--" + f.Name}
+		if f.Shorthand != "" {
+			names = append(names, "-"+f.Shorthand)
+		}
+		all = append(all, names...)
+		if placeholder(f) != "" {
+			withValue = append(withValue, names...)
+		}
+	})
+	return append(all, "--json", "--help"), withValue
+}
+
+// values are what may follow a flag, where they can be named.
+func values(f *pflag.Flag) []string {
+	switch placeholder(f) {
+	case "STATE":
+		return api.States()
+	case "ENCODING":
+		return []string{"base64", "utf-8"}
+	}
+	return nil
+}
+
+func commandNames() []string {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func bashCompletion() string {
+	var b strings.Builder
+	b.WriteString(`# bash completion of space-job: source it.
+_space_job() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev= command= at= i word after=
+    local flags= valued= ids= what=
+    ((COMP_CWORD > 0)) && prev=${COMP_WORDS[COMP_CWORD-1]}
+    COMPREPLY=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        if [[ ${COMP_WORDS[i]} != -* ]]; then
+            command=${COMP_WORDS[i]} at=$i
+            break
+        fi
+    done
+    case $command in
+    '')
+        COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --help --version' -- "$cur"))
+        return
+        ;;
+`)
+	for _, c := range commands() {
+		all, valued := c.flagNames()
+		b.WriteString("    " + c.name + ")\n")
+		b.WriteString("        flags='" + strings.Join(all, " ") + "' valued=' " + strings.Join(valued, " ") + " '\n")
+		if l := c.operand.listed(); l != "" {
+			b.WriteString("        ids='" + l + "'\n")
+		}
+		switch c.operand {
+		case operandCommand:
+			b.WriteString("        what=command\n")
+		case operandShell:
+			b.WriteString("        what='bash zsh fish'\n")
+		case operandHelp:
+			b.WriteString("        what='" + strings.Join(commandNames(), " ") + "'\n")
+		}
+		b.WriteString("        ;;\n")
+	}
+	b.WriteString(`    *)
+        return
+        ;;
+    esac
+    if [[ $valued == *" $prev "* && $prev == -* ]]; then
+        case $prev in
+        --cwd | -C)
+            COMPREPLY=($(compgen -d -- "$cur"))
+            ;;
+        --env | -e)
+            COMPREPLY=($(compgen -e -- "$cur"))
+            ;;
+        --state)
+            COMPREPLY=($(compgen -W '` + strings.Join(api.States(), " ") + `' -- "$cur"))
+            ;;
+        --encoding)
+            COMPREPLY=($(compgen -W 'base64 utf-8' -- "$cur"))
+            ;;
+        esac
+        return
+    fi
+    if [[ $what == command ]]; then
+        # Flags end at the first operand; what follows is another command's.
+        for ((i = at + 1; i < COMP_CWORD; i++)); do
+            word=${COMP_WORDS[i]}
+            if [[ $word == -- || $word != -* ]]; then
+                after=$i
+                break
+            fi
+            [[ $valued == *" $word "* ]] && ((i++))
+        done
+        if [[ -n $after && ${COMP_WORDS[after]} == -- ]] && ((after + 1 == COMP_CWORD)); then
+            COMPREPLY=($(compgen -c -- "$cur"))
+            return
+        elif [[ -n $after ]]; then
+            COMPREPLY=($(compgen -f -- "$cur"))
+            return
+        fi
+    fi
+    if [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$flags" -- "$cur"))
+    elif [[ $what == command ]]; then
+        COMPREPLY=($(compgen -c -- "$cur"))
+    elif [[ -n $what ]]; then
+        COMPREPLY=($(compgen -W "$what" -- "$cur"))
+    elif [[ -n $ids ]]; then
+        # By their end, as far as it is typed, or by their beginning.
+        while read -r word _; do
+            if [[ $word == j* && ($word == "$cur"* || $word == *"$cur") ]]; then
+                COMPREPLY+=("$word")
+            fi
+        done < <($ids 2>/dev/null)
+    fi
+}
+complete -F _space_job space-job
+`)
+	return b.String()
+}
+
+func zshCompletion() string {
+	var b strings.Builder
+	b.WriteString(`#compdef space-job
+# zsh completion of space-job: source it after compinit, or put it into $fpath
+# as _space-job.
+_space_job_ids() {
+    local -a ids
+    local id rest
+    while read -r id rest; do
+        [[ $id == j* ]] && ids+=("$id:$rest")
+    done < <("$@" 2>/dev/null)
+    _describe -V job ids
+}
+_space_job() {
+    local curcontext=$curcontext state
+    local -a commands=(
+`)
+	for _, c := range commands() {
+		b.WriteString("        " + single(c.name+":"+strings.ReplaceAll(c.summary, ":", `\:`)) + "\n")
+	}
+	b.WriteString(`    )
+    _arguments -C '--json[print JSON]' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
+    case $state in
+    command)
+        _describe command commands
+        ;;
+    rest)
+        case $words[1] in
+`)
+	for _, c := range commands() {
+		b.WriteString("        " + c.name + ")\n            _arguments -S")
+		if !c.strict {
+			b.WriteString(" -s")
+		}
+		c.eachFlag(func(f *pflag.Flag) {
+			for _, name := range flagSpellings(f) {
+				spec := name + "[" + zshText(f.Usage) + "]"
+				if c.name == "list" && f.Name == "state" || c.strict && f.Name == "env" {
+					spec = "*" + spec
+				}
+				if p := placeholder(f); p != "" {
+					spec += ":" + p + ":"
+					switch {
+					case p == "DIR":
+						spec += "_directories"
+					case p == "NAME=VALUE":
+						spec += "_parameters -g \"*export*\""
+					case values(f) != nil:
+						spec += "(" + strings.Join(values(f), " ") + ")"
+					}
+				}
+				b.WriteString(" \\\n                " + single(spec))
+			}
+		})
+		b.WriteString(" \\\n                '--json[print JSON]' '--help[show help]'")
+		switch c.operand {
+		case operandJob, operandRunning:
+			count := "*"
+			if c.most == 1 {
+				count = "1"
+			}
+			b.WriteString(" \\\n                " + single(count+":job:_space_job_ids "+c.operand.listed()))
+		case operandCommand:
+			b.WriteString(" \\\n                '(-)1:command:_command_names -e' '*::argument:_normal'")
+		case operandShell:
+			b.WriteString(" \\\n                '1:shell:(bash zsh fish)'")
+		case operandHelp:
+			b.WriteString(" \\\n                " + single("1:command:("+strings.Join(commandNames(), " ")+")"))
+		}
+		b.WriteString("\n            ;;\n")
+	}
+	b.WriteString(`        esac
+        ;;
+    esac
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _space_job "$@"
+else
+    compdef _space_job space-job
+fi
+`)
+	return b.String()
+}
+
+func flagSpellings(f *pflag.Flag) []string {
+	if f.Shorthand == "" {
+		return []string{"--" + f.Name}
+	}
+	return []string{"-" + f.Shorthand, "--" + f.Name}
+}
+
+// zshText is a description within the brackets of _arguments.
+func zshText(s string) string {
+	for _, c := range []string{`\`, "[", "]", ":"} {
+		s = strings.ReplaceAll(s, c, `\`+c)
+	}
+	return s
+}
+
+func fishCompletion() string {
+	var b strings.Builder
+	b.WriteString(`# fish completion of space-job: source it, or put it into
+# ~/.config/fish/completions/space-job.fish.
+function __space_job_ids
+    $argv 2>/dev/null | string match 'j*' | string replace -r '^(\S+)\s+' '$1\t'
+end
+complete -c space-job -f
+complete -c space-job -n __fish_use_subcommand -l json -d 'print JSON'
+complete -c space-job -n __fish_use_subcommand -s h -l help -d 'show help'
+complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
+`)
+	for _, c := range commands() {
+		b.WriteString("complete -c space-job -n __fish_use_subcommand -a " + c.name + " -d " + single(c.summary) + "\n")
+	}
+	for _, c := range commands() {
+		line := "complete -c space-job -n '__fish_seen_subcommand_from " + c.name + "'"
+		c.eachFlag(func(f *pflag.Flag) {
+			b.WriteString(line + " -l " + f.Name)
+			if f.Shorthand != "" {
+				b.WriteString(" -s " + f.Shorthand)
+			}
+			if p := placeholder(f); p != "" {
+				b.WriteString(" -x")
+				switch {
+				case p == "DIR":
+					b.WriteString(" -a '(__fish_complete_directories)'")
+				case p == "NAME=VALUE":
+					b.WriteString(" -a '(set -nx)'")
+				case values(f) != nil:
+					b.WriteString(" -a " + single(strings.Join(values(f), " ")))
+				}
+			}
+			b.WriteString(" -d " + single(f.Usage) + "\n")
+		})
+		b.WriteString(line + " -l json -d 'print JSON'\n")
+		b.WriteString(line + " -s h -l help -d 'show help'\n")
+		switch c.operand {
+		case operandJob, operandRunning:
+			b.WriteString(line + " -k -a " + single("(__space_job_ids "+c.operand.listed()+")") + "\n")
+		case operandCommand:
+			b.WriteString(line + " -a '(__fish_complete_subcommand --fcs-skip=2)'\n")
+		case operandShell:
+			b.WriteString(line + " -a 'bash zsh fish'\n")
+		case operandHelp:
+			b.WriteString(line + " -a " + single(strings.Join(commandNames(), " ")) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// single quotes s for sh, zsh and fish alike: what we say has no backslash
+// before a quote.
+func single(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"space-job/cmd/internal/api"
+)
+
+type runOptions struct{ startOptions }
+
+func runCommand() *command {
+	return &command{
+		name: "run",
+		usage: []string{
+			"run [flags] COMMAND",
+			"run [flags] [--] PROG ARG...",
+		},
+		summary: "start a job, show its log as it grows, exit with its code",
+		about: []string{
+			"Like start and logs -f and wait in one. Ctrl-C detaches: the job goes on, and you are told how to come back to it.",
+			"Flags end at the first operand, as for start. With --json the log comes as the documents of logs, one on a line; the last one has the end.",
+		},
+		examples: []example{
+			{"space-job run make test", ""},
+			{"space-job run -t 10m 'make && ./deploy'", "at most ten minutes"},
+		},
+		exits: append([]exit{
+			{"N", "the job's own code, when it exited"},
+			{"124", "timed_out"},
+			{"143", "cancelled"},
+			{"125", "lost: how it ended is not known"},
+			{"130", "you detached with Ctrl-C; the job goes on"},
+		}, standardExits[1:3]...),
+		strict:  true,
+		operand: operandCommand,
+		new:     func() options { return new(runOptions) },
+	}
+}
+
+func (o *runOptions) Run(s *session, _ []string) (int, error) {
+	ctx, stop := interruptible()
+	defer stop()
+	job, err := s.startElsewhere(s.args)
+	if err != nil {
+		return 0, err
+	}
+	a, err := s.open()
+	if err != nil {
+		return 0, err
+	}
+	var line *live
+	if isTerminal(s.stderr) {
+		line = newLive(s)
+		defer line.close()
+		go line.follow(ctx, a, []string{job}, !isTerminal(s.stdout))
+	}
+	start := int64(0)
+	err = a.Follow(ctx, api.LogsRequest{Job: job, Offset: &start, Encoding: encodingFor(s)}, func(r *api.LogsResult) error {
+		line.above(func() (atLineStart bool) {
+			s.piece(r)
+			n := len(r.Bytes)
+			return n == 0 && line.atLineStart() || n > 0 && r.Bytes[n-1] == '\n'
+		})
+		return s.broken
+	})
+	line.close()
+	switch {
+	case errors.Is(err, context.Canceled):
+		s.say("hint", "detached: the job goes on. Come back: space-job logs -f "+job+"; its end: space-job wait "+job+"; stop it: space-job cancel "+job)
+		return exitDetached, nil
+	case s.broken != nil:
+		s.say("hint", "the job goes on: space-job logs -f "+job)
+		return 0, nil // said by the caller
+	case err != nil:
+		return 0, err
+	}
+	res, err := a.Status(job)
+	if err != nil {
+		return 0, err
+	}
+	if res.State != "exited" || res.Error != nil {
+		text := "job " + job + ": " + end(&res.Entry, false)
+		if res.Error != nil {
+			text += ": " + *res.Error
+		}
+		s.say("warning", text)
+	}
+	return res.Code(), nil
+}
+
+func encodingFor(s *session) api.Encoding {
+	if s.json {
+		return api.Text
+	}
+	return api.Raw
+}
+
+// startElsewhere starts a job through a space-job of its own, which ends at
+// once: the runner of the job must never be the child of a process that lives
+// on, and Ctrl-C must not reach a start under way.
+func (s *session) startElsewhere(args []string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", &api.Error{Code: api.Unavailable, Message: "this program cannot be found: " + err.Error()}
+	}
+	var out, talk bytes.Buffer
+	c := exec.Cmd{
+		Path:        self,
+		Args:        append([]string{"space-job", "start", "--json"}, args...),
+		Stdout:      &out,
+		Stderr:      &talk,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	err = c.Run()
+	var doc struct {
+		Job   string     `json:"job"`
+		Error *api.Error `json:"error"`
+	}
+	if bad := json.Unmarshal(out.Bytes(), &doc); bad != nil || doc.Job == "" && doc.Error == nil {
+		why := strings.TrimSpace(talk.String())
+		if why == "" && err != nil {
+			why = err.Error()
+		}
+		return "", &api.Error{Code: api.Unavailable, Message: "start: " + why}
+	}
+	if doc.Error != nil {
+		return "", doc.Error
+	}
+	s.talk(talk.String()) // its warnings
+	return doc.Job, nil
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"space-job/cmd/internal/api"
+)
+
+type startOptions struct{ req api.StartRequest }
+
+func startCommand() *command {
+	return &command{
+		name: "start",
+		usage: []string{
+			"start [flags] COMMAND",
+			"start [flags] [--] PROG ARG...",
+		},
+		summary: "start a job: a command that goes on when you leave",
+		about: []string{
+			"Starts a command as a job and prints the job's id at once. The job has its own session, log, exit status and timing; it goes on when you disconnect.",
+			"One operand is a shell string, run by /bin/sh -c. Several operands, or anything after --, are a program and its arguments, run as given with no shell in between. Flags end at the first operand: what follows belongs to the command.",
+			"The job has your environment, PATH and umask, and SPACE_JOB, its own id. Its output, stdout and stderr together, goes to its log; its stdin is empty. A program that is not found makes a job that ends with 127.",
+			"With --key, a second start of the same command under the same key gives the job that is there instead of another.",
+		},
+		examples: []example{
+			{"space-job start 'make test'", "a shell string"},
+			{"space-job start -n tests -t 30m make -j4 test", "a program and its arguments, with a name and a time limit"},
+			{"J=$(space-job start --env TOKEN 'deploy | tee out')", "take TOKEN over from here; keep the id"},
+			{"space-job start --key nightly --json make nightly", "one job, however often this is called"},
+		},
+		exits: []exit{
+			{"0", "the job was started, or was there already under the key"},
+			{"1", "it could not be started"},
+			{"2", "a wrong flag or value; nothing was made"},
+		},
+		strict:  true,
+		operand: operandCommand,
+		new:     func() options { return new(startOptions) },
+	}
+}
+
+func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
+	r := &o.req
+	fs.VarP(text(&r.Name, "TEXT"), "name", "n", "what to call the job in lists")
+	fs.VarP(parsed(&r.Cwd, "DIR", api.ParseCwd), "cwd", "C", "run in this directory, instead of here")
+	fs.VarP(value{"NAME=VALUE", func(s string) error {
+		r.Env = append(r.Env, s)
+		return api.CheckEnv(s)
+	}}, "env", "e", "set a variable; NAME alone takes its value from here. May be repeated, the last of a name counts. Only names are kept on disk")
+	fs.VarP(parsed(&r.Timeout, "DURATION", func(s string) (time.Duration, error) {
+		return api.ParseDuration("timeout", s)
+	}), "timeout", "t", "stop the job after so long: 90s, 15m, 1h30m, or seconds")
+	fs.Var(parsed(&r.Key, "KEY", api.ParseKey), "key", "start once: with a key that has a job, give that job")
+	fs.Var(parsed(&r.MaxLog, "SIZE", api.ParseMaxLog), "max-log", "keep only the first MiB and the newest bytes of the log, about so much in all: 8MiB = 8M = 8388608, 8MB = 8000000; at least 2MiB")
+}
+
+func (o *startOptions) Run(s *session, args []string) (int, error) {
+	o.command(s, args)
+	a, err := s.open()
+	if err != nil {
+		return 0, err
+	}
+	res, err := a.Start(o.req)
+	if err != nil {
+		return 0, err
+	}
+	for _, w := range res.Warnings {
+		s.say("warning", w)
+	}
+	if s.json {
+		s.document(res)
+	} else {
+		s.print(string(res.Job) + "\n")
+	}
+	if s.broken != nil {
+		s.say("warning", "job "+string(res.Job)+" was started all the same")
+	}
+	return exitOK, nil
+}
+
+// command is what the operands ask for.
+func (o *startOptions) command(s *session, args []string) {
+	if len(args) == 1 && !s.asGiven {
+		o.req.Command = args[0]
+	} else {
+		o.req.Argv = args
+	}
+}

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// width is the number of columns of a terminal, 0 of what is none.
+func width(f *os.File) int {
+	var size struct{ rows, columns, x, y uint16 }
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+	switch {
+	case errno != 0:
+		return 0
+	case size.columns == 0: // a terminal that does not say
+		return 80
+	}
+	return int(size.columns)
+}
+
+func isTerminal(f *os.File) bool { return width(f) > 0 }
+
+// colourful reports whether f takes colours: a terminal, unless NO_COLOR or
+// TERM says otherwise.
+func colourful(f *os.File) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
+}
+
+// stateColour paints the name of a state.
+func stateColour(state string, code int) string {
+	switch {
+	case state == "running":
+		return "\x1b[36m" + state + "\x1b[0m"
+	case state == "exited" && code == 0:
+		return "\x1b[32m" + state + "\x1b[0m"
+	case state == "cancelled":
+		return "\x1b[33m" + state + "\x1b[0m"
+	}
+	return "\x1b[31m" + state + "\x1b[0m"
+}
+
+// cut shortens text to n columns.
+func cut(text string, n int) string {
+	used := 0
+	for i, r := range text {
+		w := 1
+		if r >= 0x1100 { // perhaps wide: rather too short than two lines
+			w = 2
+		}
+		if used+w > n {
+			return text[:i]
+		}
+		used += w
+	}
+	return text
+}

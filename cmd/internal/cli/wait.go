@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"space-job/cmd/internal/api"
+)
+
+type waitOptions struct{ req api.WaitRequest }
+
+func waitCommand() *command {
+	return &command{
+		name:    "wait",
+		usage:   []string{"wait ID... [--any] [--timeout DURATION]"},
+		summary: "wait until jobs have ended, and exit with their code",
+		about: []string{
+			"With several jobs the code is 0 if all are 0, else the first other one, in the order given. With --any it is that of the first job to end, whose id is printed.",
+			"On a terminal, one line shows how the job stands and how long its command took the last time. With --json there is one document for each job, like that of status without the end of the log.",
+		},
+		examples: []example{
+			{"space-job wait 9d3e && echo passed", ""},
+			{"space-job wait --any 9d3e 11f0", "the first of two"},
+			{"space-job wait 9d3e --timeout 10m", "at most ten minutes: 75 means ask again"},
+		},
+		exits: append([]exit{
+			{"N", "the job's own code, when it exited"},
+			{"124", "timed_out"},
+			{"143", "cancelled"},
+			{"125", "lost: how it ended is not known"},
+			{"75", "it still runs after --timeout: ask again"},
+		}, standardExits[1:]...),
+		operand: operandRunning,
+		most:    -1,
+		new:     func() options { return new(waitOptions) },
+	}
+}
+
+func (o *waitOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.req.Any, "any", false, "wait only for the first to end")
+	fs.VarP(parsed(&o.req.Timeout, "DURATION", func(s string) (time.Duration, error) {
+		return api.ParseDuration("timeout", s)
+	}), "timeout", "t", "wait at most so long: 90s, 15m, 1h30m, or seconds")
+}
+
+func (o *waitOptions) Run(s *session, args []string) (int, error) {
+	o.req.Jobs = args
+	a, err := s.open()
+	if err != nil {
+		return 0, err
+	}
+	ctx := context.Background()
+	if ids, err := a.Resolve(args); err == nil && isTerminal(s.stderr) {
+		var stop context.CancelFunc
+		ctx, stop = interruptible()
+		defer stop()
+		o.req.Jobs = ids
+		line := newLive(s)
+		defer line.close()
+		go line.follow(ctx, a, ids, true)
+	}
+	res, err := a.Wait(ctx, o.req)
+	if errors.Is(err, context.Canceled) {
+		return exitDetached, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var still []string
+	for i := range res.Jobs {
+		e := &res.Jobs[i]
+		if s.json {
+			s.document(e)
+		} else if o.req.Any && e.State != "running" {
+			s.print(string(e.Job) + "\n")
+		}
+		if e.State == "running" {
+			still = append(still, string(e.Job))
+		}
+	}
+	if res.Code == api.CodeAskAgain && len(still) > 0 {
+		s.say("hint", "still running: "+strings.Join(still, " "))
+	}
+	return res.Code, nil
+}

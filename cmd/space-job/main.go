@@ -1,0 +1,9 @@
+//go:build linux || darwin
+
+// The space-job command starts jobs that outlive their caller, and reads, waits
+// for and stops them. See space-job help.
+package main
+
+import "space-job/cmd/internal/cli"
+
+func main() { cli.Main() }

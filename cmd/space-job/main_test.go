@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"space-job/cmd/internal/cli"
+	"space-job/runner"
+)
+
+// The runner forks the command from the main thread.
+func init() { runtime.LockOSThread() }
+
+// TestMain makes the test binary both programs, so that the scripts run what
+// users run, without a build.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"space-job":    cli.Main,
+		"space-runner": runner.Main,
+	})
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			root := filepath.Join(env.WorkDir, "root")
+			env.Setenv("SPACE_JOB_HOME", root)
+			env.Setenv("SPACE_JOB", "")
+			env.Setenv("NO_COLOR", "")
+			env.Defer(func() { stopAll(root) })
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits":      exits,
+			"id":         id,
+			"field":      field,
+			"killrunner": killRunner,
+			"gone":       gone,
+			"repeat":     repeat,
+		},
+	})
+}
+
+// stopAll leaves nothing of a script running.
+func stopAll(root string) {
+	run := func(args ...string) string {
+		c := exec.Command("space-job", args...)
+		c.Env = append(os.Environ(), "SPACE_JOB_HOME="+root)
+		out, _ := c.Output()
+		return string(out)
+	}
+	args := []string{"cancel"}
+	for line := range strings.Lines(run("list", "--json", "--all", "--state", "running", "--state", "lost")) {
+		var doc struct{ Job string }
+		if json.Unmarshal([]byte(line), &doc) == nil {
+			args = append(args, doc.Job)
+		}
+	}
+	if len(args) > 1 {
+		run(args...)
+	}
+}
+
+// exits CODE PROG ARG...: runs a program that must exit with CODE.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROG ARG...")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// id NAME: stdout was one id; put it into a variable, and its last six digits
+// into NAME_END.
+func id(ts *testscript.TestScript, neg bool, args []string) {
+	s := strings.TrimSuffix(ts.ReadFile("stdout"), "\n")
+	if len(s) != 13 || s[0] != 'j' || strings.ContainsAny(s, " \n") {
+		ts.Fatalf("stdout is no id: %q", s)
+	}
+	ts.Setenv(args[0], s)
+	ts.Setenv(args[0]+"_END", s[7:])
+}
+
+// field PATH VALUE: the last line of stdout is JSON in which PATH, with dots, is
+// VALUE, as JSON or the text of a string, in which \n is a newline. A list's
+// elements have numbers.
+func field(ts *testscript.TestScript, neg bool, args []string) {
+	lines := strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n")
+	var v any
+	d := json.NewDecoder(strings.NewReader(lines[len(lines)-1]))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		ts.Fatalf("stdout: %v", err)
+	}
+	for key := range strings.SplitSeq(args[0], ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = in[key]; !ok {
+				ts.Fatalf("there is no field %s", args[0])
+			}
+		case []any:
+			n, _ := strconv.Atoi(key)
+			if n >= len(in) {
+				ts.Fatalf("there is no element %s", args[0])
+			}
+			v = in[n]
+		default:
+			ts.Fatalf("there is no field %s", args[0])
+		}
+	}
+	got, ok := v.(string)
+	if !ok {
+		b, _ := json.Marshal(v)
+		got = string(b)
+	}
+	want := strings.ReplaceAll(args[1], `\n`, "\n")
+	if (got == want) == neg {
+		ts.Fatalf("%s is %q, want %q", args[0], got, want)
+	}
+}
+
+// killRunner ID: kills the runner of a job as a reboot would.
+func killRunner(ts *testscript.TestScript, neg bool, args []string) {
+	path := filepath.Join(ts.Getenv("SPACE_JOB_HOME"), "jobs", args[0], "pid")
+	within(ts, "a pid", func() bool {
+		var pid struct {
+			Runner int `json:"runner_pid"`
+		}
+		b, err := os.ReadFile(path)
+		if err != nil || json.Unmarshal(b, &pid) != nil || pid.Runner <= 1 {
+			return false
+		}
+		ts.Check(syscall.Kill(pid.Runner, syscall.SIGKILL))
+		return true
+	})
+}
+
+// gone FILE: FILE holds pids, and none of them runs, or will not in a moment.
+func gone(ts *testscript.TestScript, neg bool, args []string) {
+	for word := range strings.FieldsSeq(ts.ReadFile(args[0])) {
+		pid, err := strconv.Atoi(word)
+		ts.Check(err)
+		if neg {
+			if err := syscall.Kill(pid, 0); err != nil {
+				ts.Fatalf("process %d: %v", pid, err)
+			}
+			continue
+		}
+		within(ts, "the end of process "+word, func() bool {
+			if err := syscall.Kill(pid, 0); err == syscall.ESRCH {
+				return true
+			}
+			// A zombie that init has not come to is gone all the same.
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err == nil && strings.Contains(string(b), ") Z ")
+		})
+	}
+}
+
+// repeat N FILE TEXT: makes a file of N times TEXT, with %d for the count and \n
+// for a newline.
+func repeat(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.NewReplacer("%d", strconv.Itoa(i), `\n`, "\n").Replace(args[2]))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(b.String()), 0o600))
+}
+
+// within waits for something that another process does.
+func within(ts *testscript.TestScript, what string, done func() bool) {
+	const most = 10 * time.Second
+	for end := time.Now().Add(most); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			ts.Fatalf("no %s after %v", what, most)
+		}
+	}
+}
