@@ -105,32 +105,44 @@ func (d dir) readRecord(name string, v any) (bool, error) {
 	b, err := d.read(name, maxRecord)
 	switch {
 	case err == nil:
-		return !record.IsBlank(b) && json.Unmarshal(b, v) == nil, nil
+		return parseRecord(b, v), nil
 	case err == syscall.ENOENT, err == ErrNotRegular, err == errTooLong:
 		return false, nil
 	}
 	return false, &fs.PathError{Op: "read", Path: d.path + "/" + name, Err: err}
 }
 
-// readExit reads the end of a job. A record that cannot be true is absent like
-// one that is torn.
+func parseRecord(b []byte, v any) bool { return !record.IsBlank(b) && json.Unmarshal(b, v) == nil }
+
+// readExit reads the end of a job.
 func (d dir) readExit() (ExitRead, error) {
-	var r record.ExitRecord
-	ok, err := d.readRecord(record.Exit, &r)
-	if !ok || !validExit(&r) {
-		return nil, err
+	b, err := d.read(record.Exit, maxRecord)
+	switch {
+	case err == nil:
+		return parseExit(b), nil
+	case err == syscall.ENOENT, err == ErrNotRegular, err == errTooLong:
+		return nil, nil
 	}
-	return &r, nil
+	return nil, &fs.PathError{Op: "read", Path: d.path + "/" + record.Exit, Err: err}
 }
 
-func validExit(r *record.ExitRecord) bool {
+// parseExit is nil for a record that cannot be true, as for one that is torn.
+func parseExit(b []byte) ExitRead {
+	var r record.ExitRecord
+	if !parseRecord(b, &r) || r.LogBytes < 0 || r.Left < 0 {
+		return nil
+	}
 	switch r.State {
 	case Exited:
-		return r.ExitCode != nil && *r.ExitCode >= 0 && *r.ExitCode <= 255 && r.LogBytes >= 0 && r.Left >= 0
+		if r.ExitCode != nil && *r.ExitCode >= 0 && *r.ExitCode <= 255 {
+			return &r
+		}
 	case Cancelled, TimedOut, Lost:
-		return r.ExitCode == nil && r.LogBytes >= 0 && r.Left >= 0
+		if r.ExitCode == nil {
+			return &r
+		}
 	}
-	return false
+	return nil
 }
 
 // held reports whether a runner holds the lock.
