@@ -1,0 +1,565 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
+)
+
+// wantGone fails the test if one of these processes lives.
+func wantGone(t testing.TB, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if alive(pid) {
+			p, _ := readProcess(pid)
+			t.Errorf("process %d (%s) is alive", pid, p.comm)
+		}
+	}
+}
+
+func TestS1EscapedGrandchild(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", `setsid sh -c "setsid sleep 777 & echo \$! >gc; sleep 777" & sleep 777`)
+	s.Cwd = r.path
+	j := r.start(s)
+	grandchild := pidIn(t, filepath.Join(r.path, "gc"))
+	child := j.process().ChildPID
+	began := time.Now()
+	if e := j.cancel(); e.State != record.Cancelled || e.ExitCode != nil || e.Left != 0 || e.Error != "" {
+		t.Errorf("exit is %s", j.read(record.Exit))
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("a tree that obeys took %v", took)
+	}
+	wantGone(t, grandchild, child)
+	if left := r.processes(); len(left) > 1 { // the runner may be on its way out
+		t.Errorf("left: %v", left)
+	}
+}
+
+// An orphan of an orphan, whose parents are long gone.
+func TestS1Orphan(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", `(setsid sh -c '(sleep 777 & echo $! >gc) & exit' &) ; sleep 777`)
+	s.Cwd = r.path
+	j := r.start(s)
+	orphan := pidIn(t, filepath.Join(r.path, "gc"))
+	j.ask()
+	j.wantState(record.Cancelled)
+	wantGone(t, orphan)
+}
+
+func TestS2SiblingIgnoresTERM(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", `trap "exit 0" TERM; (trap "" TERM; echo >ready; exec sleep 777)& echo $! >sib; wait`)
+	s.Cwd = r.path
+	j := r.start(s)
+	sibling := pidIn(t, filepath.Join(r.path, "sib"))
+	waitFor(t, "the sibling", func() bool { _, err := os.Stat(filepath.Join(r.path, "ready")); return err == nil })
+	began := time.Now()
+	j.ask()
+	took := time.Since(began)
+	j.wantState(record.Cancelled)
+	if took < grace-100*time.Millisecond || took > grace+2*time.Second {
+		t.Errorf("it took %v, want about %v", took, grace)
+	}
+	wantGone(t, sibling)
+}
+
+// The grace ends when the tree is empty.
+func TestS2SiblingIsSlow(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", `trap "exit 0" TERM; (trap "sleep 0.3; echo saved; exit" TERM; echo >ready; sleep 777& wait)& wait`)
+	s.Cwd = r.path
+	j := r.start(s)
+	waitFor(t, "the sibling", func() bool { _, err := os.Stat(filepath.Join(r.path, "ready")); return err == nil })
+	began := time.Now()
+	j.ask()
+	took := time.Since(began)
+	j.wantState(record.Cancelled)
+	if took > 4*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if got := j.log(); got != "saved\n" && !strings.HasSuffix(got, "saved\n") {
+		t.Errorf("log is %q: the sibling was not given its time", got)
+	}
+}
+
+func TestS2StoppedJob(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.sh(`kill -STOP $$; sleep 777`)
+	child := j.process().ChildPID
+	began := time.Now()
+	j.ask()
+	j.wantState(record.Cancelled)
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("a stopped job took %v", took)
+	}
+	wantGone(t, child)
+}
+
+func TestS3ForkStorm(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.sh(`i=0; while [ $i -lt 1500 ]; do sleep 100 & i=$((i+1)); done; wait`)
+	waitFor(t, "the storm", func() bool { return len(r.processes()) > 30 })
+	j.ask()
+	j.wantState(record.Cancelled)
+	j.gone()
+	if left := r.processes(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A chain of which each process forks the next and goes: always another one,
+// always an orphan, deaf to TERM, and out of its session.
+func TestS3MovingTarget(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.sh(`trap "" TERM; f() { [ $1 -gt 0 ] && ( f $(($1-1)) ) & }; f 100000; sleep 777`)
+	j.process()
+	j.ask()
+	e := j.wantState(record.Cancelled)
+	if e.Left != 0 {
+		t.Errorf("exit is %s", j.read(record.Exit))
+	}
+	j.gone()
+	if left := r.processes(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestS4CancelMeetsTheEnd(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	const jobs, workers = 200, 8
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	states := map[record.State]int{}
+	for w := range workers {
+		wg.Go(func() {
+			for range jobs / workers {
+				id, err := lockedStart(r.spec("sleep", "0.05"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				j := &testJob{t, id, filepath.Join(r.path, record.Jobs, string(id))}
+				time.Sleep(time.Duration(30+5*w) * time.Millisecond) // what the test is about, not a way to wait
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				err = Cancel(ctx, j.dir, record.CancelRecord{At: time.Now()})
+				cancel()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				first, err := os.ReadFile(j.file(record.Exit))
+				if err != nil {
+					t.Errorf("cancel returned before the end: %v", err)
+					return
+				}
+				if !eventually(patience, func() bool { return !j.held() }) {
+					t.Errorf("the runner of %s stays", id)
+					return
+				}
+				last, err := os.ReadFile(j.file(record.Exit))
+				if err != nil || string(first) != string(last) {
+					t.Errorf("exit changed from %q to %q, %v", first, last, err)
+				}
+				var e record.ExitRecord
+				if err := json.Unmarshal(last, &e); err != nil {
+					t.Error(err)
+				}
+				switch {
+				case e.State == record.Exited && e.ExitCode != nil && *e.ExitCode == 0 && e.Signal == "":
+				case e.State == record.Cancelled && e.ExitCode == nil && e.Signal == "":
+				default:
+					t.Errorf("exit is %s", last)
+				}
+				mu.Lock()
+				states[e.State]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%v", states)
+}
+
+func TestS4TimeoutMeetsTheEnd(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	var jobs []*testJob
+	for i := range 24 {
+		s := r.spec("sleep", "0.1")
+		s.Timeout = time.Duration(96+i/3) * time.Millisecond
+		jobs = append(jobs, r.start(s))
+	}
+	for _, j := range jobs {
+		switch e := j.ended(); {
+		case e.State == record.Exited && e.ExitCode != nil && *e.ExitCode == 0:
+		case e.State == record.TimedOut && e.ExitCode == nil:
+		default:
+			t.Errorf("exit is %s", j.read(record.Exit))
+		}
+	}
+}
+
+func TestS4TrapsTERM(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	const script = `trap "echo bye; exit 0" TERM; echo ready; sleep 777 & wait`
+	s := r.spec("/bin/sh", "-c", script)
+	s.Timeout = 500 * time.Millisecond
+	timed := r.start(s)
+	asked := r.sh(script)
+	asked.logHas("ready")
+	asked.ask()
+	for j, want := range map[*testJob]record.State{asked: record.Cancelled, timed: record.TimedOut} {
+		j.wantState(want)
+		if got := j.log(); got != "ready\nbye\n" {
+			t.Errorf("%s: log is %q", want, got)
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", "sleep 777 & sleep 777")
+	s.Timeout = 300 * time.Millisecond
+	j := r.start(s)
+	e := j.wantState(record.TimedOut)
+	if e.Left != 0 || e.Error != "" {
+		t.Errorf("exit is %+v", e)
+	}
+	var timing record.TimingRecord
+	if err := json.Unmarshal([]byte(j.read(record.Timing)), &timing); err != nil {
+		t.Fatal(err)
+	}
+	if timing.DurationMS < 300 || timing.DurationMS > 4000 {
+		t.Errorf("timing is %+v", timing)
+	}
+
+	s = r.spec("/bin/sh", "-c", "exit 3")
+	s.Timeout = time.Hour
+	r.start(s).wantExit(3)
+}
+
+func TestS5CancellingTheOuterJob(t *testing.T) {
+	t.Parallel()
+	r, other := newRoot(t), newRoot(t)
+	for _, inner := range []*testRoot{r, other} {
+		file := filepath.Join(inner.path, "inner")
+		argv := helperArgv("start", inner.order("sleep", "777").json())
+		s := r.spec(append([]string{"/bin/sh", "-c", `"$@" >"$0.new" && mv "$0.new" "$0"; sleep 777`, file}, argv...)...)
+		j := r.start(s)
+		waitFor(t, "the inner job", func() bool { _, err := os.Stat(file); return err == nil })
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, ok := record.ParseID(strings.TrimSpace(string(b)))
+		if !ok {
+			t.Fatalf("the inner start printed %q", b)
+		}
+		in := inner.job(id)
+		child := in.process().ChildPID
+		j.ask()
+		if e := j.wantState(record.Cancelled); e.Left != 0 {
+			t.Errorf("exit of the outer job is %s", j.read(record.Exit))
+		}
+		if left, err := Left(j.dir); len(left) != 0 || err != nil {
+			t.Errorf("left of the outer job: %v, %v", left, err)
+		}
+		if n, left, err := StopLeft(context.Background(), j.dir); n != 0 || len(left) != 0 || err != nil {
+			t.Errorf("stopped of the outer job: %d, %v, %v", n, left, err)
+		}
+		if _, ok := in.exit(); ok || !in.held() || !alive(child) {
+			t.Error("the inner job has ended")
+		}
+		in.ask()
+		in.wantState(record.Cancelled)
+		wantGone(t, child)
+		if err := os.Remove(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestCancelOfAnEndedJob(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	gate := newGate(t)
+	j := r.run("/bin/sh", "-c", `(read x <"$0"; echo never) & exit 3`, gate.path)
+	e := j.wantExit(3)
+	if e.Left != 1 {
+		t.Errorf("exit is %s, want 1 left", j.read(record.Exit))
+	}
+	before := j.read(record.Exit)
+	j.ask()
+	if got := j.read(record.Exit) + j.read(record.Cancel); got != before {
+		t.Errorf("a cancel after the end changed exit or cancel to %q", got)
+	}
+	left, err := Left(j.dir)
+	if len(left) != 1 || err != nil {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	n, remaining, err := StopLeft(context.Background(), j.dir)
+	if n != 1 || len(remaining) != 0 || err != nil {
+		t.Errorf("stopped: %d, %v, %v", n, remaining, err)
+	}
+	j.gone()
+	if got := j.read(record.Exit); got != before {
+		t.Errorf("StopLeft changed exit to %q", got)
+	}
+	if n, remaining, err := StopLeft(context.Background(), j.dir); n != 0 || len(remaining) != 0 || err != nil {
+		t.Errorf("stopped again: %d, %v, %v", n, remaining, err)
+	}
+}
+
+// A request that is there before the runner looks: nothing is started.
+func TestCancelBeforeTheFork(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("touch", filepath.Join(r.path, "ran"))
+	s.Describe = func(id record.ID, created time.Time) []byte {
+		hidden := filepath.Join(r.path, record.Jobs, record.BuildPrefix+string(id)+"-"+strconv.Itoa(os.Getpid()))
+		b := record.CancelRecord{At: time.Now(), By: "test"}.Append(nil)
+		if err := os.WriteFile(filepath.Join(hidden, record.Cancel), b, 0o600); err != nil {
+			t.Error(err)
+		}
+		return describe(id, created, s.Argv)
+	}
+	j := r.start(s)
+	j.wantState(record.Cancelled)
+	j.gone()
+	if _, err := os.Stat(filepath.Join(r.path, "ran")); err == nil {
+		t.Error("the command ran")
+	}
+	if got := j.read(record.Timing); got == "" {
+		t.Error("timing is empty")
+	}
+}
+
+// Cancels of a job at any moment from its first on end it as cancelled, or
+// meet its end.
+func TestCancelAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	for i := range 20 {
+		j := r.run("sleep", "777")
+		if i%2 == 1 {
+			j.process()
+		}
+		j.ask()
+		j.wantState(record.Cancelled)
+	}
+}
+
+func TestUSR1Cancels(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.run("sleep", "777")
+	p := j.process()
+	waitFor(t, "the end", func() bool {
+		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(unix.SIGUSR1) // it is deaf around its fork
+		_, ok := j.exit()
+		return ok
+	})
+	j.wantState(record.Cancelled)
+	wantGone(t, p.ChildPID)
+}
+
+func TestR1RunnerKilled(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	s := r.spec("/bin/sh", "-c", `setsid sleep 777 & echo $! >gc; sleep 777`)
+	s.Cwd = r.path
+	j := r.start(s)
+	grandchild := pidIn(t, filepath.Join(r.path, "gc"))
+	child := j.process().ChildPID
+	j.killRunner()
+	if _, ok := j.exit(); ok {
+		t.Errorf("exit is %s", j.read(record.Exit))
+	}
+	if !alive(child) || !alive(grandchild) {
+		t.Error("the job went with its runner")
+	}
+	left, err := Left(j.dir)
+	if err != nil || len(left) != 3 {
+		t.Errorf("left: %v, %v, want 3", left, err)
+	}
+	j.ask() // returns: nobody holds the lock
+	if !alive(child) {
+		t.Error("Cancel alone stopped what a lost job left")
+	}
+	n, remaining, err := StopLeft(context.Background(), j.dir)
+	if n != 3 || len(remaining) != 0 || err != nil {
+		t.Errorf("stopped: %d, %v, %v", n, remaining, err)
+	}
+	wantGone(t, child, grandchild)
+	if _, ok := j.exit(); ok {
+		t.Errorf("somebody recorded %s", j.read(record.Exit))
+	}
+}
+
+func TestR2PidReuse(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	c := exec.Command("sleep", "777")
+	wait := startCommand(t, c)
+	defer func() {
+		_ = c.Process.Kill()
+		_ = wait()
+	}()
+	stranger, ok := readProcess(c.Process.Pid)
+	if !ok {
+		t.Fatal("no such process")
+	}
+	dir := filepath.Join(r.path, record.Jobs, string(record.NewID(time.Now())))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, record.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	whose := record.ProcessRecord{
+		RunnerPID: stranger.pid, ChildPID: stranger.pid, RunnerStart: stranger.start - 1, ChildStart: stranger.start - 1, BootID: record.BootID(),
+	}
+	later := whose
+	later.BootID, later.RunnerStart, later.ChildStart = "another", stranger.start, stranger.start
+	texts := []string{string(whose.Append(nil)), string(later.Append(nil)), "", "x", "\x00\x00", `{"runner_pid":`}
+	for _, pid := range []string{"0", "1", "-1", "-" + strconv.Itoa(stranger.pid), "99999999999999999999", `"1"`, "null"} {
+		texts = append(texts, `{"runner_pid":`+pid+`,"child_pid":`+pid+`,"runner_start":0,"child_start":0,"boot_id":"`+record.BootID()+`"}`)
+	}
+	for _, text := range texts {
+		if err := os.WriteFile(f.Name(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if n, left, err := StopLeft(context.Background(), dir); n != 0 || len(left) != 0 || err != nil {
+			t.Errorf("%q: stopped %d, %v, %v", text, n, left, err)
+		}
+		// Also while somebody holds the lock: a signal depends on every proof.
+		if err := record.Lock(int(f.Fd())); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		if err := Cancel(ctx, dir, record.CancelRecord{At: time.Now()}); err != context.DeadlineExceeded {
+			t.Errorf("%q: cancel of a job whose lock is held returned %v", text, err)
+		}
+		cancel()
+		g, err := os.OpenFile(f.Name(), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		f = g
+		if !alive(stranger.pid) {
+			t.Fatalf("%q: a stranger was signalled", text)
+		}
+	}
+}
+
+func TestR3TornExit(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	for _, torn := range []string{"", "x", "\n", `{"state":"exited","exit_co`, "\x00\x00\x00"} {
+		gate := newGate(t)
+		j := r.run("/bin/sh", "-c", `read x <"$0"; exit 4`, gate.path)
+		if err := os.WriteFile(j.file(record.Exit), []byte(torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if over, err := endedIn(j.dir); over || err != nil {
+			t.Errorf("%q counts as an end: %v", torn, err)
+		}
+		gate.open()
+		j.gone()
+		j.wantExit(4)
+	}
+}
+
+// endedIn is ended for a path.
+func endedIn(dir string) (bool, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	return ended(int(f.Fd()))
+}
+
+// An exit is there as a whole or not at all, whoever looks.
+func TestR3ReadersAtFullSpeed(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	for range 40 {
+		j := r.sh("exit 6")
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for end := time.Now().Add(patience); time.Now().Before(end); {
+					b, err := os.ReadFile(j.file(record.Exit))
+					if err != nil {
+						continue
+					}
+					var e record.ExitRecord
+					if err := json.Unmarshal(b, &e); err != nil || e.ExitCode == nil || *e.ExitCode != 6 {
+						t.Errorf("exit is %q", b)
+					}
+					return
+				}
+				t.Error("no end")
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// A gate is a FIFO that a job reads a line from, to wait for the test.
+type gate struct {
+	t    testing.TB
+	path string
+}
+
+func newGate(t testing.TB) gate {
+	t.Helper()
+	g := gate{t, filepath.Join(t.TempDir(), "gate")}
+	if err := unix.Mkfifo(g.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// open lets one reader pass.
+func (g gate) open() {
+	g.t.Helper()
+	var fd int
+	waitFor(g.t, "a reader at the gate", func() (ok bool) {
+		var err error
+		fd, err = unix.Open(g.path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return err == nil
+	})
+	defer unix.Close(fd)
+	if _, err := unix.Write(fd, []byte("\n")); err != nil {
+		g.t.Fatal(err)
+	}
+}
