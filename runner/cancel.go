@@ -25,7 +25,7 @@ func Cancel(ctx context.Context, dir string, req record.CancelRecord) error {
 		return err
 	}
 	defer unix.Close(d)
-	sig := unix.SIGTERM
+	sig := sigLook
 	written := false
 	pause := time.Millisecond
 	for asked := (time.Time{}); ; {
@@ -37,7 +37,7 @@ func Cancel(ctx context.Context, dir string, req record.CancelRecord) error {
 			switch err := fillCancel(d, req); err {
 			case nil:
 			case unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EIO:
-				sig = unix.SIGUSR1 // the disk takes no request: the signal is one
+				sig = sigStop // the disk takes no request: the signal is one
 			default:
 				return &fs.PathError{Op: "write", Path: path.Join(dir, record.Cancel), Err: err}
 			}

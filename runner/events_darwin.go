@@ -14,7 +14,7 @@ type events struct {
 
 type ready struct {
 	pipe, hungUp bool // bytes to read; nobody left who could write
-	term, usr1   bool
+	look, stop   bool // sigLook, sigStop
 	reaped       bool
 }
 
@@ -24,8 +24,8 @@ func newEvents() (e events, err error) {
 	}
 	unix.CloseOnExec(e.kq)
 	changes := make([]unix.Kevent_t, 3)
-	unix.SetKevent(&changes[0], int(unix.SIGTERM), unix.EVFILT_SIGNAL, unix.EV_ADD|unix.EV_CLEAR)
-	unix.SetKevent(&changes[1], int(unix.SIGUSR1), unix.EVFILT_SIGNAL, unix.EV_ADD|unix.EV_CLEAR)
+	unix.SetKevent(&changes[0], int(sigLook), unix.EVFILT_SIGNAL, unix.EV_ADD|unix.EV_CLEAR)
+	unix.SetKevent(&changes[1], int(sigStop), unix.EVFILT_SIGNAL, unix.EV_ADD|unix.EV_CLEAR)
 	unix.SetKevent(&changes[2], 0, unix.EVFILT_USER, unix.EV_ADD|unix.EV_CLEAR)
 	_, err = unix.Kevent(e.kq, changes, nil, nil)
 	return e, err
@@ -55,10 +55,10 @@ func (e *events) wait(pipe int, timeout time.Duration) (r ready) {
 			switch {
 			case ev.Filter == unix.EVFILT_USER:
 				r.reaped = true
-			case ev.Ident == uint64(unix.SIGTERM):
-				r.term = true
-			case ev.Ident == uint64(unix.SIGUSR1):
-				r.usr1 = true
+			case ev.Ident == uint64(sigLook):
+				r.look = true
+			case ev.Ident == uint64(sigStop):
+				r.stop = true
 			}
 		}
 	}

@@ -16,13 +16,13 @@ type events struct {
 
 type ready struct {
 	pipe, hungUp bool // bytes to read; nobody left who could write
-	term, usr1   bool
+	look, stop   bool // sigLook, sigStop
 	reaped       bool
 }
 
 func newEvents() (e events, err error) {
 	var set unix.Sigset_t
-	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGUSR1} {
+	for _, sig := range []unix.Signal{sigLook, sigStop} {
 		set.Val[(sig-1)/64] |= 1 << ((sig - 1) % 64)
 	}
 	if e.signals, err = unix.Signalfd(-1, &set, unix.SFD_CLOEXEC|unix.SFD_NONBLOCK); err != nil {
@@ -60,8 +60,8 @@ func (e *events) wait(pipe int, timeout time.Duration) (r ready) {
 			if err != nil || n != len(b) {
 				break
 			}
-			r.term = r.term || info.Signo == uint32(unix.SIGTERM)
-			r.usr1 = r.usr1 || info.Signo == uint32(unix.SIGUSR1)
+			r.look = r.look || info.Signo == uint32(sigLook)
+			r.stop = r.stop || info.Signo == uint32(sigStop)
 		}
 	}
 	if fds[1].Revents != 0 {

@@ -21,7 +21,7 @@ func (r *supervisor) loop() {
 	var stop *stopper
 	var reason record.State
 	ended := false
-	// TERMs that came around the fork were not heard: the file is looked at again.
+	// Signals that came around the fork were not heard: the file is looked at again.
 	if r.asked() {
 		stop, reason = r.stopTree(), record.Cancelled
 	}
@@ -43,7 +43,7 @@ func (r *supervisor) loop() {
 		}
 		if !ended && stop == nil {
 			switch {
-			case ready.usr1, ready.term && r.asked():
+			case ready.stop, ready.look && r.asked():
 				stop, reason = r.stopTree(), record.Cancelled
 			case !deadline.IsZero() && !now.Before(deadline):
 				stop, reason = r.stopTree(), record.TimedOut

@@ -30,7 +30,8 @@ type supervisor struct {
 	child     int  // the command's main process, 0 when it could not be started
 	subreaper bool // orphans of the job come to this process
 
-	// Written by the reaper before it rings, read by the loop.
+	// Written by the main goroutine before it rings, read by the loop.
+	running   atomic.Bool   // the command has been started
 	status    atomic.Uint64 // leaderEnded | the command's wait status
 	childless atomic.Bool   // no process of the job was left after the command's end
 
@@ -66,12 +67,31 @@ func Main() {
 		r.record(record.ExitRecord{State: record.Cancelled})
 		r.leave()
 	}
+	r.arm()
 	r.start()
 	crash("run.pid")
 	raiseLimits()
-	go r.loop()
+	r.running.Store(true)
+	r.ev.ring()
 	r.reap()
 	select {} // the loop ends the process
+}
+
+// arm brings the loop into its first wait, on a thread of its own, before there
+// is a job: one that eats up the processes its user may have would otherwise
+// leave the Go runtime without the threads it still needs, which ends it. When
+// the loop sleeps in the kernel with this goroutine ready, the runtime has had
+// to make the one spare thread that it uses from then on.
+func (r *supervisor) arm() {
+	asleep := make(chan struct{})
+	go func() {
+		close(asleep)
+		for !r.running.Load() {
+			r.ev.wait(-1, -1)
+		}
+		r.loop()
+	}()
+	<-asleep
 }
 
 // ExitError says why a command could not be executed.

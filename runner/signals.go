@@ -6,6 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// What a runner listens to. The user's two signals, and not TERM: those the Go
+// runtime leaves blocked in the threads that it makes, so that they are read
+// where the loop reads them; it unblocks TERM, HUP and INT in every new thread,
+// whatever the process began with, and there they are lost.
+const (
+	sigLook = unix.SIGUSR1 // the cancel file has been filled in
+	sigStop = unix.SIGUSR2 // cancel: the disk takes no request
+)
+
 // resetIgnoredSignals gives every ignored signal its default disposition.
 func resetIgnoredSignals() {
 	for sig := 1; sig <= lastSignal; sig++ {

@@ -379,7 +379,7 @@ func TestUSR1Cancels(t *testing.T) {
 	j := r.run("sleep", "777")
 	p := j.process()
 	waitFor(t, "the end", func() bool {
-		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(unix.SIGUSR1) // it is deaf around its fork
+		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(sigStop) // it is deaf around its fork
 		_, ok := j.exit()
 		return ok
 	})
