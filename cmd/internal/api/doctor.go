@@ -236,7 +236,7 @@ func (a *Actions) census(res *DoctorResult) {
 	} else {
 		res.add("jobs", Good, note)
 	}
-	if n := a.overdue(-1); n > 0 {
+	if n := a.overdue(ids); n > 0 {
 		res.add("prune", Warning, strconv.Itoa(n)+" jobs ended more than 8 days ago and are still kept: space-job prune removes them")
 	} else {
 		res.add("prune", Good, "nothing is overdue")

@@ -2,10 +2,14 @@ package api
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
 	"space-job/jobdir"
+	"space-job/jobdir/record"
 )
 
 // ListRequest says which jobs to list.
@@ -126,7 +130,7 @@ func (a *Actions) warnings(jobs []Entry) []string {
 	if fs, err := a.root.FileSystem(); err == nil {
 		out = append(out, diskWarning(fs, a.root.Path())...)
 	}
-	if n := a.overdue(3); n > 0 {
+	if a.overdue(a.sample()) > 0 {
 		out = append(out, "jobs that ended more than 8 days ago are still kept: space-job prune removes them")
 	}
 	return out
@@ -154,19 +158,37 @@ func diskWarning(fs jobdir.FSInfo, path string) []string {
 	return out
 }
 
-// overdue counts ended jobs that a daily prune would have removed, among the
-// n oldest (n < 0: all).
-func (a *Actions) overdue(n int) int {
-	ids, err := a.root.IDs()
+// sample is a few jobs in the order of the directory, old ones first. Where
+// nobody prunes, most jobs are overdue, and so are some of these; to sort
+// thousands of ids would double what a list costs.
+func (a *Actions) sample() []jobdir.ID {
+	const names, most = 256, 8
+	f, err := os.Open(filepath.Join(a.root.Path(), record.Jobs))
 	if err != nil {
-		return 0
+		return nil
 	}
+	defer f.Close()
+	some, _ := f.Readdirnames(names)
+	slices.Sort(some)
+	var ids []jobdir.ID
+	for _, s := range some {
+		if id, ok := record.ParseID(s); ok && len(ids) < most {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// overdue counts the jobs that a daily prune would have removed.
+func (a *Actions) overdue(ids []jobdir.ID) int {
 	before := a.now().Add(-Retention - 24*time.Hour)
 	count := 0
-	for i := len(ids) - 1; i >= 0 && n != 0 && ids[i].Time().Before(before); i-- {
-		n--
-		info, err := a.root.Job(ids[i]).Read()
-		if err != nil || info.State == jobdir.Running || info.State == jobdir.Lost && info.Exit == nil {
+	for _, id := range ids {
+		if !id.Time().Before(before) {
+			continue
+		}
+		info, err := a.root.Job(id).Read()
+		if err != nil || info.State == jobdir.Running {
 			continue
 		}
 		if at, ok := endOf(info); ok && at.Before(before) {

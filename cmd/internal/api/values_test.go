@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -222,7 +221,7 @@ func TestPlanRefuses(t *testing.T) {
 		"env":             {StartRequest{Command: "a", Env: []string{"=x"}}, InvalidArgument, "env: "},
 	} {
 		_, err := a.Start(c.req)
-		if err == nil || AsError(err).Code != c.code || !strings.Contains(e.Message, c.says) {
+		if e := AsError(err); err == nil || e.Code != c.code || !strings.Contains(e.Message, c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

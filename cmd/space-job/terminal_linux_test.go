@@ -1,0 +1,279 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// terminal is the far end of a pseudo-terminal: what a person would have seen.
+type terminal struct {
+	near *os.File // for the program
+	far  *os.File
+
+	mu   sync.Mutex
+	seen strings.Builder
+	more chan struct{} // full when something was seen
+}
+
+func openTerminal(t *testing.T, columns uint16) *terminal {
+	t.Helper()
+	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	control := func(request uintptr, p unsafe.Pointer) {
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, far.Fd(), request, uintptr(p)); errno != 0 {
+			t.Skip("no pseudo-terminals here: ", errno)
+		}
+	}
+	var unlocked, number int32
+	control(syscall.TIOCSPTLCK, unsafe.Pointer(&unlocked))
+	control(syscall.TIOCGPTN, unsafe.Pointer(&number))
+	size := [4]uint16{24, columns}
+	control(syscall.TIOCSWINSZ, unsafe.Pointer(&size))
+	near, err := os.OpenFile("/dev/pts/"+strconv.Itoa(int(number)), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo-terminals here: ", err)
+	}
+	term := &terminal{near: near, far: far, more: make(chan struct{}, 1)}
+	t.Cleanup(func() { near.Close(); far.Close() })
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := far.Read(b)
+			if err != nil {
+				return
+			}
+			term.mu.Lock()
+			term.seen.Write(b[:n])
+			term.mu.Unlock()
+			select {
+			case term.more <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return term
+}
+
+func (term *terminal) text() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.seen.String()
+}
+
+// await waits until what was seen contains want.
+func (term *terminal) await(t *testing.T, want string) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !strings.Contains(term.text(), want) {
+		select {
+		case <-term.more:
+		case <-deadline:
+			t.Fatalf("%q was not seen in %q", want, term.text())
+		}
+	}
+}
+
+// screen is what is left on a terminal after all that was written: lines, the
+// current one redrawn after \r and ESC [ K.
+func screen(seen string) string {
+	var b strings.Builder
+	for line := range strings.Lines(seen) {
+		nl := strings.HasSuffix(line, "\n")
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if i := strings.LastIndex(line, "\r\x1b[K"); i >= 0 {
+			line = line[i+len("\r\x1b[K"):]
+		}
+		b.WriteString(line)
+		if nl {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+type program struct {
+	t   *testing.T
+	env []string
+	dir string
+}
+
+func newProgram(t *testing.T) *program {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "root")
+	t.Cleanup(func() { stopAll(root) })
+	env := []string{"SPACE_JOB=", "TERM=xterm"}
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "NO_COLOR=") && !strings.HasPrefix(kv, "TERM=") && !strings.HasPrefix(kv, "SPACE_JOB") {
+			env = append(env, kv)
+		}
+	}
+	return &program{t, append(env, "SPACE_JOB_HOME="+root), dir}
+}
+
+func (p *program) command(args ...string) *exec.Cmd {
+	c := exec.Command("space-job", args...)
+	c.Dir, c.Env = p.dir, p.env
+	return c
+}
+
+func (p *program) output(args ...string) string {
+	p.t.Helper()
+	out, err := p.command(args...).Output()
+	if err != nil {
+		p.t.Fatalf("%q: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestLiveLine: on a terminal, wait shows one line, which fits and goes away.
+func TestLiveLine(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	if err := syscall.Mkfifo(filepath.Join(p.dir, "go"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pass := func() {
+		f, err := os.OpenFile(filepath.Join(p.dir, "go"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	const command = "echo first; echo the last line; read x <go; exit 0"
+	before := p.output("start", command)
+	pass()
+	p.output("wait", before)
+
+	id := p.output("start", "-n", "the name", command)
+	p.output("logs", id, "--offset", "6", "--follow-ms", "20000")
+	term := openTerminal(t, 200)
+	c := p.command("wait", id)
+	c.Stderr = term.near
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	term.await(t, "the last line")
+	for _, want := range []string{id, "the name", "running", "(before: ", "log 20 B"} {
+		term.await(t, want)
+	}
+	pass()
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if left := screen(term.text()); left != "" {
+		t.Errorf("left on the screen: %q", left)
+	}
+
+	// A narrow terminal: never wider than it, so it stays one line.
+	narrow := openTerminal(t, 30)
+	id = p.output("start", "-n", "the name", command)
+	c = p.command("wait", id)
+	c.Stderr = narrow.near
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	narrow.await(t, id)
+	pass()
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitSeq(narrow.text(), "\r\x1b[K") {
+		if len(part) > 29 {
+			t.Errorf("wider than the terminal: %q", part)
+		}
+	}
+}
+
+// TestRunOnTerminal: the log is whole on the screen, the live line never in it.
+func TestRunOnTerminal(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	term := openTerminal(t, 80)
+	c := p.command("run", "echo one; sleep 0.7; echo two; printf part; sleep 0.7; echo ial")
+	c.Stdout, c.Stderr = term.near, term.near
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	term.await(t, "ial")
+	if got, want := screen(term.text()), "one\ntwo\npartial\n"; got != want {
+		t.Errorf("on the screen: %q, want %q (%q)", got, want, term.text())
+	}
+	term.await(t, "running")
+
+	// Ctrl-C detaches and takes the line away.
+	c = p.command("run", "echo here; sleep 100")
+	term = openTerminal(t, 80)
+	c.Stdout, c.Stderr = term.near, term.near
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	term.await(t, "here\r\n") // of the log: the line has no end
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); c.ProcessState.ExitCode() != 130 {
+		t.Errorf("%v", err)
+	}
+	term.await(t, "detached")
+	if got := screen(term.text()); !strings.HasPrefix(got, "here\nspace-job: hint: detached") {
+		t.Errorf("on the screen: %q", got)
+	}
+}
+
+// TestColour: only on a terminal, and not with NO_COLOR.
+func TestColour(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	p.output("wait", p.output("start", "true"))
+	const green = "\x1b[32mexited"
+	look := func(env ...string) string {
+		term := openTerminal(t, 80)
+		c := p.command("list")
+		c.Stdout = term.near
+		c.Env = append(c.Env, env...)
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		term.await(t, "true")
+		return term.text()
+	}
+	if got := look(); !strings.Contains(got, green) {
+		t.Errorf("on a terminal: %q", got)
+	}
+	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		if got := look(env); strings.Contains(got, "\x1b") {
+			t.Errorf("with %s: %q", env, got)
+		}
+	}
+	if got := p.output("list"); strings.Contains(got, "\x1b") {
+		t.Errorf("in a pipe: %q", got)
+	}
+}
+
+// TestFullStdout: an id that cannot be printed is said, and the job runs.
+func TestFullStdout(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	c := p.command("start", "true")
+	var talk strings.Builder
+	c.Stdout, c.Stderr = full, io.Writer(&talk)
+	if err := c.Run(); c.ProcessState.ExitCode() != 1 || !strings.Contains(talk.String(), "no space left") || !strings.Contains(talk.String(), " j") {
+		t.Errorf("%v: %s", err, talk.String())
+	}
+}
