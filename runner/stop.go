@@ -18,17 +18,25 @@ type stopper struct {
 	giveUp time.Time
 	pause  time.Duration
 
-	told    map[int]uint64 // pid and start time of who has had its TERM
-	immune  map[int]bool   // may not be signalled
-	stopped map[int]bool   // were signalled: how many this stopper ended
+	told    map[int]told // who has had its TERM, by pid
+	immune  map[int]bool // may not be signalled
+	stopped map[int]bool // were signalled: how many this stopper ended
 
 	rest []process // after the last turn: who is still there
+}
+
+// told is what a process was when it had its TERM. One that a shell has just
+// forked loses a signal to the shell's trap; once it executes its program, under
+// another name, it is told again.
+type told struct {
+	start uint64
+	comm  string
 }
 
 func newStopper(now time.Time, find func() ([]process, bool)) *stopper {
 	return &stopper{
 		find: find, next: now, killAt: now.Add(grace), giveUp: now.Add(grace + lastChance), pause: time.Millisecond,
-		told: map[int]uint64{}, immune: map[int]bool{}, stopped: map[int]bool{},
+		told: map[int]told{}, immune: map[int]bool{}, stopped: map[int]bool{},
 	}
 }
 
@@ -50,8 +58,8 @@ func (s *stopper) turn(now time.Time) bool {
 				if s.signal(p, unix.SIGKILL) {
 					signalled++
 				}
-			case s.told[p.pid] != p.start:
-				s.told[p.pid] = p.start
+			case s.told[p.pid] != told{p.start, p.comm}:
+				s.told[p.pid] = told{p.start, p.comm}
 				fresh = true
 				if s.signal(p, unix.SIGTERM) {
 					s.signal(p, unix.SIGCONT)
