@@ -49,7 +49,7 @@ func Doctor(ctx context.Context) DoctorResult {
 	if self, err := os.Executable(); err == nil {
 		res.add("space-job", Good, self)
 	}
-	program, err := runner.Find()
+	program, err := runnerProgram()
 	if err != nil {
 		res.add("space-runner", Failed, err.Error())
 	} else {

@@ -119,10 +119,9 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 	if err != nil {
 		return none, nil, err
 	}
-	program, err := runner.Find()
+	program, err := runnerProgram()
 	if err != nil {
-		return none, nil, &Error{Code: Unavailable, Message: err.Error(),
-			Hint: "space-runner belongs beside space-job: install both into one folder (space-job doctor looks at it)", cause: err}
+		return none, nil, err
 	}
 	cmd := &jobdir.Cmd{
 		Format:   1,
