@@ -14,7 +14,7 @@ import (
 type Help struct {
 	Name string
 	OK   bool
-	Note string // what is done without it
+	Note string // where it is not: what is done without it
 }
 
 // Probe looks which of the kernel's helps are there, by using each once. What
@@ -22,7 +22,11 @@ type Help struct {
 func Probe() []Help {
 	var helps []Help
 	add := func(name string, err error, without string) {
-		helps = append(helps, Help{Name: name, OK: err == nil, Note: without})
+		h := Help{Name: name, OK: err == nil}
+		if err != nil {
+			h.Note = without
+		}
+		helps = append(helps, h)
 	}
 	mem, err := unix.MemfdCreate("space-job-probe", unix.MFD_CLOEXEC)
 	add("memory files", err, "the environment is handed to the runner through a pipe")
