@@ -119,7 +119,8 @@
 // dropped, and takes away what that covers by then.
 //
 // Output that the log took no bytes for (a full disk) is counted in dropped and
-// has no offset.
+// has no offset. That it is discarded is said there before it is done; of a lost
+// job the count is therefore the least that is missing, perhaps 0.
 //
 // The log may grow after the end, while processes that the job left behind
 // write. It may be shorter than log_bytes: cut from outside, or by a power

@@ -302,7 +302,7 @@ func parseDropped(b []byte) *record.DroppedRecord {
 	if h := r.Hole; h != nil && (h.From < 0 || h.To <= h.From) {
 		r.Hole = nil
 	}
-	if u := r.Unwritten; u != nil && u.Bytes <= 0 {
+	if u := r.Unwritten; u != nil && u.Bytes < 0 { // 0: said before the first was discarded
 		r.Unwritten = nil
 	}
 	if r == (record.DroppedRecord{}) {
