@@ -379,7 +379,7 @@ func TestUSR1Cancels(t *testing.T) {
 	j := r.run("sleep", "777")
 	p := j.process()
 	waitFor(t, "the end", func() bool {
-		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(sigStop) // it is deaf around its fork
+		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(unix.SIGUSR1) // it is deaf around its fork
 		_, ok := j.exit()
 		return ok
 	})
@@ -511,7 +511,7 @@ func endedIn(dir string) (bool, error) {
 func TestR3ReadersAtFullSpeed(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
-	for range 40 {
+	for range 12 {
 		j := r.sh("exit 6")
 		var wg sync.WaitGroup
 		for range 4 {
