@@ -96,7 +96,7 @@ func (j *Job) check() (problems []Problem, err error) {
 		record.Cmd, record.Pid, record.Log, record.Dropped, record.Cancel,
 		record.Timing, record.Exit, record.ReservedTiming, record.ReservedExit,
 	} {
-		fd, err := d.open(name, syscall.O_RDONLY)
+		fd, st, err := d.openStat(name, syscall.O_RDONLY)
 		switch {
 		case err == syscall.ENOENT:
 			if name == record.Pid || name == record.Log {
@@ -109,12 +109,7 @@ func (j *Job) check() (problems []Problem, err error) {
 			report(name, "%v", err)
 			continue
 		}
-		err = syscall.Fstat(fd, &st)
 		_ = syscall.Close(fd)
-		if err != nil {
-			report(name, "%v", err)
-			continue
-		}
 		if mode := st.Mode & 0o7777; mode != 0o600 {
 			report(name, "has mode %04o, not 0600", mode)
 		}

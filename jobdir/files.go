@@ -45,23 +45,28 @@ func named(fd int, path string) bool {
 // open opens a regular file of the directory. A FIFO or a device in its place
 // is refused, and never waited for.
 func (d dir) open(name string, flags int) (int, error) {
+	fd, _, err := d.openStat(name, flags)
+	return fd, err
+}
+
+func (d dir) openStat(name string, flags int) (int, syscall.Stat_t, error) {
+	var st syscall.Stat_t
 	fd, err := record.Open(d.fd, name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		switch err = cause(err); err {
 		case syscall.ELOOP, syscall.ENXIO, syscall.EISDIR: // a symbolic link, a socket, a directory
 			err = ErrNotRegular
 		}
-		return -1, err
+		return -1, st, err
 	}
-	var st syscall.Stat_t
 	if err = syscall.Fstat(fd, &st); err == nil && st.Mode&syscall.S_IFMT != syscall.S_IFREG {
 		err = ErrNotRegular
 	}
 	if err != nil {
 		_ = syscall.Close(fd)
-		return -1, err
+		return -1, st, err
 	}
-	return fd, nil
+	return fd, st, nil
 }
 
 // Limits on what is read into memory. A command line is at most some MiB in
@@ -75,24 +80,28 @@ var errTooLong = errors.New("is too long")
 
 // read reads a small file whole.
 func (d dir) read(name string, limit int) ([]byte, error) {
-	fd, err := d.open(name, syscall.O_RDONLY)
+	fd, st, err := d.openStat(name, syscall.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer syscall.Close(fd)
-	buf := make([]byte, record.ReservedSize)
+	if st.Size > int64(limit) {
+		return nil, errTooLong
+	}
+	// One byte more than there is: a read that falls short has met the end.
+	buf := make([]byte, max(st.Size, record.ReservedSize)+1)
 	for n := 0; ; {
 		m, err := pread(fd, buf[n:], int64(n))
 		if err != nil {
 			return nil, err
 		}
-		if m == 0 {
-			return buf[:n], nil
-		}
 		if n += m; n > limit {
 			return nil, errTooLong
 		}
-		if n == len(buf) {
+		if m == 0 || n < len(buf) && int64(n) >= st.Size {
+			return buf[:n], nil
+		}
+		if n == len(buf) { // it is growing
 			buf = append(buf, make([]byte, len(buf))...)
 		}
 	}

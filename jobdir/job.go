@@ -54,11 +54,16 @@ func (j *Job) damaged(file string, err error) error {
 	return &DamagedError{j.id, file + ": " + err.Error()}
 }
 
+var errMissing = errors.New("is missing")
+
 // readCmd reads cmd, and derives what an older or newer version left out.
 func (j *Job) readCmd(d dir) (*Cmd, error) {
 	b, err := d.read(record.Cmd, maxCmd)
-	if err == syscall.ENOENT && !d.current() {
-		return nil, ErrNotFound
+	if err == syscall.ENOENT {
+		if !d.current() {
+			return nil, ErrNotFound
+		}
+		err = errMissing
 	}
 	if err != nil {
 		return nil, j.damaged(record.Cmd, err)
@@ -71,7 +76,7 @@ func (j *Job) readCmd(d dir) (*Cmd, error) {
 		c.ID = j.id
 	}
 	if c.ID != j.id {
-		return nil, &DamagedError{j.id, "cmd belongs to job " + clean(string(c.ID))}
+		return nil, &DamagedError{j.id, "cmd: belongs to job " + clean(string(c.ID))}
 	}
 	if c.CreatedAt.IsZero() {
 		c.CreatedAt = j.id.Time().UTC()
@@ -186,9 +191,8 @@ func (j *Job) read(info *Info) error {
 		info.Dropped, _ = readDropped(fd)
 		_ = syscall.Close(fd)
 	}
-	if fd, err := d.open(record.Log, syscall.O_RDONLY); err == nil {
-		var st syscall.Stat_t
-		if syscall.Fstat(fd, &st) == nil && st.Size > 0 {
+	if fd, st, err := d.openStat(record.Log, syscall.O_RDONLY); err == nil {
+		if st.Size > 0 {
 			info.LogBytes = st.Size
 			at := modTime(&st).UTC()
 			info.LastOutputAt = &at

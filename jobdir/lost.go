@@ -77,11 +77,8 @@ func (j *Job) RecordLost(now time.Time) (recorded bool, err error) {
 // writeLost commits the record, under the locks.
 func (j *Job) writeLost(d dir, now time.Time) error {
 	r := record.ExitRecord{State: Lost, At: now}
-	if log, err := d.open(record.Log, syscall.O_RDONLY); err == nil {
-		var st syscall.Stat_t
-		if syscall.Fstat(log, &st) == nil {
-			r.LogBytes = st.Size
-		}
+	if log, st, err := d.openStat(record.Log, syscall.O_RDONLY); err == nil {
+		r.LogBytes = st.Size
 		_ = syscall.Close(log)
 	}
 

@@ -223,7 +223,7 @@ func TestR3EndUnderReaders(t *testing.T) {
 	r := newRoot(t)
 	at := time.Now()
 	id := record.NewID(at)
-	for range 200 {
+	for range 100 {
 		id = id.Next()
 		j := makeJob(t, r, id, map[string]string{record.ReservedExit: ""})
 		release := hold(t, j.path(record.Pid))
