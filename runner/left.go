@@ -36,7 +36,7 @@ func StopLeft(ctx context.Context, dir string) (stopped int, remaining []Process
 	if err != nil {
 		return 0, nil, err
 	}
-	s := newStopper(time.Now(), find)
+	s := newStopper(time.Now(), func() ([]process, bool) { procs, _ := find(); return procs, true })
 	for !s.turn(time.Now()) {
 		if err := sleep(ctx, time.Until(s.next)); err != nil {
 			return 0, public(s.rest), err

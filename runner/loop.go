@@ -91,9 +91,8 @@ func (r *supervisor) end(state record.State, stop *stopper) {
 		e.Left, e.Error = len(stop.rest), stop.complaint()
 	case r.childless.Load():
 	default:
-		if rest, ok := r.tree(); ok {
-			e.Left = len(rest)
-		}
+		rest, _ := r.tree()
+		e.Left = len(rest)
 	}
 	if state == record.Exited {
 		ws := unix.WaitStatus(uint32(r.status.Load()))

@@ -45,7 +45,9 @@ func parseStat(b []byte) (p process, ok bool) {
 	p.sid, err[2] = strconv.Atoi(f[3])
 	p.start, err[3] = strconv.ParseUint(f[19], 10, 64)
 	p.comm = string(b[i+1 : j])
-	p.zombie = f[0] == "Z" || f[0] == "X" || f[0] == "x"
+	// A process whose main thread has ended looks like a zombie, but for its
+	// other threads.
+	p.zombie = (f[0] == "Z" || f[0] == "X" || f[0] == "x") && (f[17] == "0" || f[17] == "1")
 	return p, err == [4]error{}
 }
 
@@ -71,34 +73,38 @@ func (p process) signal(sig unix.Signal) error {
 }
 
 // tree is every live process below this one, except other jobs and what is
-// below them. It reports false where /proc does not tell.
-func (r *supervisor) tree() ([]process, bool) {
+// below them.
+func (r *supervisor) tree() (live []process, sure bool) {
 	return below(unix.Getpid(), func(p process) bool { return isOtherJob(p.pid, r.id, r.root) })
 }
 
 // below is every live process below a process, in no order, without those that
-// skip names and what is below them. A zombie is passed through: what it left
-// is somebody else's child already.
-func below(pid int, skip func(process) bool) ([]process, bool) {
+// skip names and what is below them. It is sure of that unless somebody ended
+// during the look: what such a process left has another parent by now, whose
+// children may have been listed before. A chain of processes that each fork the
+// next and go would otherwise be overlooked.
+func below(pid int, skip func(process) bool) (live []process, sure bool) {
 	kids, ok := childrenOf(pid)
 	if !ok {
 		return belowByScan(pid, skip)
 	}
-	var out []process
+	sure = true
 	for len(kids) > 0 {
 		next := kids[len(kids)-1]
 		kids = kids[:len(kids)-1]
 		p, ok := readProcess(next)
-		if !ok || skip(p) {
+		if !ok || p.zombie {
+			sure = false
 			continue
 		}
-		if !p.zombie {
-			out = append(out, p)
+		if skip(p) {
+			continue
 		}
+		live = append(live, p)
 		more, _ := childrenOf(p.pid)
 		kids = append(kids, more...)
 	}
-	return out, true
+	return live, sure
 }
 
 // childrenOf reads the children of all threads of a process. It reports false
@@ -137,29 +143,30 @@ func childrenOf(pid int) (kids []int, ok bool) {
 }
 
 // belowByScan is below for a kernel without /proc/PID/task/*/children.
-func belowByScan(root int, skip func(process) bool) ([]process, bool) {
-	all, ok := everyProcess()
-	if !ok {
-		return nil, false
-	}
+func belowByScan(root int, skip func(process) bool) (live []process, sure bool) {
+	all, sure := everyProcess()
+	there := map[int]bool{0: true}
 	kids := map[int][]process{}
 	for _, p := range all {
+		there[p.pid] = true
 		kids[p.ppid] = append(kids[p.ppid], p)
 	}
-	var out []process
+	for _, p := range all {
+		sure = sure && there[p.ppid]
+	}
 	queue := kids[root]
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		if skip(p) {
-			continue
+		switch {
+		case p.zombie:
+			sure = false
+		case !skip(p):
+			live = append(live, p)
+			queue = append(queue, kids[p.pid]...)
 		}
-		if !p.zombie {
-			out = append(out, p)
-		}
-		queue = append(queue, kids[p.pid]...)
 	}
-	return out, true
+	return live, sure
 }
 
 // everyProcess is all that /proc shows. It reports false where there is none.

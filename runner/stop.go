@@ -12,7 +12,7 @@ import (
 // of them to go, then KILL until a look finds nothing that may be signalled.
 // Between turns its user does something else; next says when to come back.
 type stopper struct {
-	find   func() ([]process, bool) // who is alive; false: it cannot be told
+	find   func() (live []process, sure bool) // not sure: somebody may have been missed
 	next   time.Time
 	killAt time.Time
 	giveUp time.Time
@@ -23,6 +23,7 @@ type stopper struct {
 	stopped map[int]bool // were signalled: how many this stopper ended
 
 	rest []process // after the last turn: who is still there
+	sure bool      // and nobody else
 }
 
 // told is what a process was when it had its TERM. One that a shell has just
@@ -33,7 +34,7 @@ type told struct {
 	comm  string
 }
 
-func newStopper(now time.Time, find func() ([]process, bool)) *stopper {
+func newStopper(now time.Time, find func() (live []process, sure bool)) *stopper {
 	return &stopper{
 		find: find, next: now, killAt: now.Add(grace), giveUp: now.Add(grace + lastChance), pause: time.Millisecond,
 		told: map[int]told{}, immune: map[int]bool{}, stopped: map[int]bool{},
@@ -46,8 +47,8 @@ func (s *stopper) turn(now time.Time) bool {
 	kill := !now.Before(s.killAt)
 	var signalled int
 	for pass := 0; ; pass++ {
-		s.rest, _ = s.find()
-		if len(s.rest) == 0 {
+		s.rest, s.sure = s.find()
+		if len(s.rest) == 0 && s.sure {
 			return true
 		}
 		signalled = 0
@@ -72,7 +73,7 @@ func (s *stopper) turn(now time.Time) bool {
 			break
 		}
 	}
-	if kill && signalled == 0 || !now.Before(s.giveUp) {
+	if kill && signalled == 0 && s.sure || !now.Before(s.giveUp) {
 		return true
 	}
 	s.pause = min(2*s.pause, 50*time.Millisecond)
@@ -102,7 +103,10 @@ func (s *stopper) signal(p process, sig unix.Signal) bool {
 // complaint names the processes that could not be ended, "" when there are none.
 func (s *stopper) complaint() string {
 	if len(s.rest) == 0 {
-		return ""
+		if s.sure {
+			return ""
+		}
+		return "what still runs could not be told"
 	}
 	var b strings.Builder
 	b.WriteString("still running:")
