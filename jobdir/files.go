@@ -154,6 +154,15 @@ func parseExit(b []byte) ExitRead {
 	return nil
 }
 
+// readProcess reads pid, nil where it names no runner.
+func (d dir) readProcess() *record.ProcessRecord {
+	var r record.ProcessRecord
+	if ok, _ := d.readRecord(record.Pid, &r); !ok || r.RunnerPID <= 1 {
+		return nil
+	}
+	return &r
+}
+
 // held reports whether a runner holds the lock.
 func (d dir) held() (bool, error) {
 	fd, err := d.open(record.Pid, syscall.O_RDONLY)

@@ -122,7 +122,7 @@ type Info struct {
 	State   State  // "" when damaged
 	Damaged string // why the directory cannot be read as a job, else ""
 
-	Process *record.ProcessRecord // nil: not started yet, or not readable
+	Process *record.ProcessRecord // nil: not started yet, or not readable; what it names need not live any more
 	Timing  *record.TimingRecord  // nil unless State is exited, cancelled or timed_out
 	Exit    *record.ExitRecord    // nil: running, or lost and not yet written down
 	Dropped *record.DroppedRecord // nil: nothing is missing in the log
@@ -170,10 +170,7 @@ func (j *Job) read(info *Info) error {
 	}
 	info.Cmd, info.State, info.Exit = cmd, state, exit
 
-	var process record.ProcessRecord
-	if ok, _ := d.readRecord(record.Pid, &process); ok {
-		info.Process = &process
-	}
+	info.Process = d.readProcess()
 	switch state {
 	case Exited, Cancelled, TimedOut:
 		var timing record.TimingRecord

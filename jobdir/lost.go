@@ -27,14 +27,10 @@ func (j *Job) RecordLost(now time.Time) (recorded bool, err error) {
 	if err != nil || state != Lost || exit != nil {
 		return false, err
 	}
-	var process *record.ProcessRecord
-	if ok, _ := d.readRecord(record.Pid, &process); !ok {
-		process = nil
-	}
 	switch {
 	case c.ReadOnly():
 		return false, j.failed("record", record.Exit, ErrNewerFormat)
-	case j.foreign(process):
+	case j.foreign(d.readProcess()):
 		return false, j.failed("record", record.Exit, ErrForeign)
 	}
 

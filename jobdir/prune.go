@@ -113,11 +113,8 @@ func (j *Job) prune(olderThan time.Duration, now time.Time, veto func(ID) bool, 
 	if held, err := d.held(); err != nil || held {
 		return false, err // survivors are writing still
 	}
-	if exit.Left > 0 {
-		var p *record.ProcessRecord
-		if ok, _ := d.readRecord(record.Pid, &p); ok && j.foreign(p) {
-			return false, nil // survivors elsewhere, whose lock is not seen here
-		}
+	if exit.Left > 0 && j.foreign(d.readProcess()) {
+		return false, nil // survivors elsewhere, whose lock is not seen here
 	}
 	if veto(j.id) || !d.current() {
 		return false, nil

@@ -29,6 +29,7 @@ func TestRecordLost(t *testing.T) {
 	}{
 		{name: "lost", files: map[string]string{record.ReservedExit: "", record.Log: "12345"}, recorded: true, state: Lost},
 		{name: "reserved by blanks", files: map[string]string{record.ReservedExit: strings.Repeat(" ", 4096)}, recorded: true, state: Lost},
+		{name: "a recorder was killed before its rename", files: map[string]string{record.ReservedExit: exitJSON(Lost, "null", now.Add(-time.Hour))}, recorded: true, state: Lost},
 		{name: "nothing reserved", recorded: true, state: Lost},
 		{name: "torn", files: map[string]string{record.Exit: torn}, recorded: true, state: Lost},
 		{name: "empty", files: map[string]string{record.Exit: "", record.ReservedExit: ""}, recorded: true, state: Lost},

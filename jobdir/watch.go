@@ -27,7 +27,7 @@ type Watch struct {
 	hint   chan struct{}     // something was reported since the last Wait
 	drain  sync.WaitGroup
 	delay  time.Duration
-	seen   look // without events: what the last look saw
+	seen   sight // without events: what the last look saw
 }
 
 // Watch starts to watch: a change after it returns is not missed by the next
@@ -110,22 +110,22 @@ func (w *Watch) Close() error {
 	return err
 }
 
-// look is what changes when a job does something.
-type look struct {
+// sight is what changes when a job does something.
+type sight struct {
 	size       int64
 	modified   time.Time
 	exit, gone bool
 }
 
-func (j *Job) glance() look {
+func (j *Job) glance() sight {
 	var st syscall.Stat_t
-	var l look
+	var s sight
 	if syscall.Lstat(j.path(record.Log), &st) == nil {
-		l.size, l.modified = st.Size, modTime(&st)
+		s.size, s.modified = st.Size, modTime(&st)
 	}
-	l.exit = syscall.Lstat(j.path(record.Exit), &st) == nil
-	l.gone = syscall.Lstat(j.Dir(), &st) != nil
-	return l
+	s.exit = syscall.Lstat(j.path(record.Exit), &st) == nil
+	s.gone = syscall.Lstat(j.Dir(), &st) != nil
+	return s
 }
 
 // WaitEnd waits until the job has ended, and returns how. A runner that was
