@@ -21,22 +21,11 @@ func (r *supervisor) loop() {
 	var stop *stopper
 	var reason record.State
 	ended := false
-	// Signals that came around the fork were not heard: the file is looked at again.
-	if r.asked() {
-		stop, reason = r.stopTree(), record.Cancelled
-	}
+	// The first turn does not wait, and looks at everything: what rang before is
+	// not rung again, and signals that came around the fork were not heard.
+	now := time.Now()
+	ready := ready{reaped: true, look: true}
 	for {
-		now := time.Now()
-		timeout := r.log.timeout(now)
-		if !ended && !deadline.IsZero() && stop == nil {
-			timeout = sooner(timeout, deadline.Sub(now))
-		}
-		if stop != nil && !ended {
-			timeout = sooner(timeout, stop.next.Sub(now))
-		}
-		ready := r.ev.wait(r.log.pollFD(), timeout)
-		now = time.Now()
-
 		if status := r.status.Load(); !ended && stop == nil && status&leaderEnded != 0 {
 			r.end(record.Exited, nil)
 			ended = true
@@ -63,6 +52,16 @@ func (r *supervisor) loop() {
 			r.log.settle()
 			r.leave()
 		}
+
+		timeout := r.log.timeout(now)
+		if !ended && !deadline.IsZero() && stop == nil {
+			timeout = sooner(timeout, deadline.Sub(now))
+		}
+		if stop != nil && !ended {
+			timeout = sooner(timeout, stop.next.Sub(now))
+		}
+		ready = r.ev.wait(r.log.pollFD(), timeout)
+		now = time.Now()
 	}
 }
 
