@@ -315,24 +315,33 @@ func exists(dir int, name string) bool {
 }
 
 // nextID is the id for a job created now. Only when the clock has been set back
-// (the folder was last changed in the future) are the ids there looked at, to
-// stay above the newest.
+// (jobs was last changed in the future) are the ids there looked at, to stay
+// above the newest. The new job then changes jobs in the present: that the newest
+// is of the future is remembered in the time of the root, which nothing changes.
 func nextID(jobs int, now time.Time) (record.ID, error) {
 	id := record.NewID(now)
-	var st unix.Stat_t
-	if err := unix.Fstat(jobs, &st); err != nil {
-		return "", &fs.PathError{Op: "stat", Path: record.Jobs, Err: err}
+	past := true
+	for _, dir := range []string{".", ".."} {
+		var st unix.Stat_t
+		if err := unix.Fstatat(jobs, dir, &st, 0); err != nil {
+			return "", &fs.PathError{Op: "stat", Path: record.Jobs, Err: err}
+		}
+		past = past && !time.Unix(st.Mtim.Unix()).After(now)
 	}
-	if mtime := time.Unix(st.Mtim.Unix()); !mtime.After(now) {
+	if past {
 		return id, nil
 	}
-	newest := id
+	next := id
 	err := eachName(jobs, func(name string) {
-		if other, ok := record.ParseID(name); ok && other >= newest {
-			newest = other.Next()
+		if other, ok := record.ParseID(name); ok && other >= next {
+			next = other.Next()
 		}
 	})
-	return newest, err
+	if next != id {
+		until, _ := unix.TimeToTimespec(next.Time().Add(time.Second)) // some file systems keep whole seconds
+		_ = unix.UtimesNanoAt(jobs, "..", []unix.Timespec{until, until}, 0)
+	}
+	return next, err
 }
 
 // openCwd opens the directory that the command is to run in, and checks that
