@@ -1,7 +1,6 @@
 package jobdir
 
 import (
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -187,7 +186,7 @@ func (r *Root) sweep(name string, now time.Time) (bool, error) {
 func (r *Root) sweepKeys(report *PruneReport) error {
 	var names []string
 	err := eachName(r.keys(), func(name []byte) {
-		if len(name) == hex.EncodedLen(32) && record.IsHex(string(name)) {
+		if len(name) >= 32 && record.IsHex(string(name)) { // a hash
 			names = append(names, string(name))
 		}
 	})

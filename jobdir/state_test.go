@@ -94,53 +94,55 @@ func TestEveryCombination(t *testing.T) {
 	// The other files decide nothing: all of them take the same turn.
 	others := []string{missing, "", "x", `{"hole":{"from":-5,"to":3}}`, isDir, isFIFO, isSymlink}
 
-	r := newRoot(t)
-	j := r.Job(testID)
-	turn := 0
 	for _, cmd := range cmds {
-		for _, pid := range pids {
-			for _, exit := range exits {
-				for _, held := range []bool{false, true} {
-					if held && (pid.content == missing || strings.HasPrefix(pid.content, "\x00")) {
-						continue // nothing to hold
-					}
-					other := others[turn%len(others)]
-					turn++
-					files := map[string]string{record.Cmd: cmd.content, record.Pid: pid.content, record.Exit: exit.content}
-					for _, name := range []string{record.Log, record.Dropped, record.Cancel, record.Timing, record.Pipe, record.ReservedExit} {
-						files[name] = other
-					}
-					makeJob(t, r, testID, files)
-					release := func() {}
-					if held {
-						release = hold(t, j.path(record.Pid))
-					}
+		t.Run("cmd "+cmd.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoot(t)
+			j := r.Job(testID)
+			turn := 0
+			for _, pid := range pids {
+				for _, exit := range exits {
+					for _, held := range []bool{false, true} {
+						if held && (pid.content == missing || strings.HasPrefix(pid.content, "\x00")) {
+							continue // nothing to hold
+						}
+						other := others[turn%len(others)]
+						turn++
+						files := map[string]string{record.Cmd: cmd.content, record.Pid: pid.content, record.Exit: exit.content}
+						for _, name := range []string{record.Log, record.Dropped, record.Cancel, record.Timing, record.Pipe, record.ReservedExit} {
+							files[name] = other
+						}
+						makeJob(t, r, testID, files)
+						release := func() {}
+						if held {
+							release = hold(t, j.path(record.Pid))
+						}
 
-					want := exit.want
-					switch {
-					case want != "":
-					case held:
-						want = Running
-					default:
-						want = Lost
-					}
-					if cmd.bad {
-						want = ""
-					}
-					name := fmt.Sprintf("cmd %s, pid %s, exit %s, held %v, others %.8q", cmd.name, pid.name, exit.name, held, other)
-					checkReads(t, name, r.Job(testID), want)
-					if t.Failed() {
-						return
-					}
-					release()
-					if err := os.RemoveAll(j.Dir()); err != nil {
-						t.Fatal(err)
+						want := exit.want
+						switch {
+						case want != "":
+						case held:
+							want = Running
+						default:
+							want = Lost
+						}
+						if cmd.bad {
+							want = ""
+						}
+						name := fmt.Sprintf("pid %s, exit %s, held %v, others %.8q", pid.name, exit.name, held, other)
+						checkReads(t, name, r.Job(testID), want)
+						if t.Failed() {
+							return
+						}
+						release()
+						if err := os.RemoveAll(j.Dir()); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
 			}
-		}
+		})
 	}
-	t.Log(turn, "combinations")
 }
 
 func checkReads(t *testing.T, name string, j *Job, want State) {
