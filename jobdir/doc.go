@@ -23,7 +23,7 @@
 //	<root>/jobs/<id>/            one job
 //	<root>/jobs/.new-<...>/      a job being built: no job yet
 //	<root>/jobs/.gone-<id>/      a job being removed: no job any more
-//	<root>/keys/<sha256 in hex>  a start key
+//	<root>/keys/<FNV-1a/128>     a start key
 //
 // The root is $SPACE_JOB_HOME, else $XDG_STATE_HOME/space-job, else
 // ~/.local/state/space-job; a variable that is set and not absolute is an

@@ -1,8 +1,8 @@
 package jobdir
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
+	"hash/fnv"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -21,8 +21,10 @@ type Key struct {
 // LockKey locks a start key, and waits for a start under way with the same
 // one. The root must have been created.
 func (r *Root) LockKey(key string) (*Key, error) {
-	sum := sha256.Sum256([]byte(key))
-	path := filepath.Join(r.keys(), hex.EncodeToString(sum[:]))
+	h := fnv.New128a() // not a secret, and the job says its key: see Job
+	h.Write([]byte(key))
+	sum := h.Sum(nil)
+	path := filepath.Join(r.keys(), hex.EncodeToString(sum))
 	for {
 		f, err := openKey(path, syscall.O_CREAT)
 		if err == nil {
