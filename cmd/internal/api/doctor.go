@@ -62,11 +62,11 @@ func Doctor(ctx context.Context) DoctorResult {
 		a.examine(ctx, &res, program != "")
 	}
 	for _, h := range runner.Probe() {
-		v := Good
-		if !h.OK {
-			v = Warning
+		if h.OK {
+			res.add("kernel", Good, h.Name)
+		} else {
+			res.add("kernel", Warning, "no "+h.Name+": "+h.Note)
 		}
-		res.add("kernel: "+h.Name, v, h.Note)
 	}
 	return res
 }
