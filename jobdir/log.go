@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"space-job/jobdir/record"
@@ -271,8 +272,9 @@ func (l *logFile) bytes(offset, n int64) ([]byte, error) {
 }
 
 // readDropped reads a dropped record, which the runner overwrites in place at
-// a constant length. A read beside such a write can be half of each, so two in
-// a row must agree. It returns nil where nothing was dropped.
+// a constant length. A read beside such a write can be half of each: its first
+// field and its last then differ, and two reads in a row do too, unless the
+// writer was stopped in the middle. It returns nil where nothing was dropped.
 func readDropped(fd int) (*record.DroppedRecord, error) {
 	var bufs [2][1024]byte
 	var last []byte
@@ -287,11 +289,23 @@ func readDropped(fd int) (*record.DroppedRecord, error) {
 			return nil, nil
 		}
 		if last != nil && bytes.Equal(b, last) {
-			break
+			if !torn(b) {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
 		last = b
 	}
 	return parseDropped(last), nil
+}
+
+// torn reports whether a dropped record is of two writes.
+func torn(b []byte) bool {
+	var r struct {
+		Seq    uint64 `json:"seq"`
+		SeqEnd uint64 `json:"seq_end"`
+	}
+	return json.Unmarshal(b, &r) == nil && r.Seq != r.SeqEnd
 }
 
 func parseDropped(b []byte) *record.DroppedRecord {
@@ -299,6 +313,7 @@ func parseDropped(b []byte) *record.DroppedRecord {
 	if json.Unmarshal(b, &r) != nil {
 		return nil
 	}
+	r.Seq, r.SeqEnd = 0, 0
 	if h := r.Hole; h != nil && (h.From < 0 || h.To <= h.From) {
 		r.Hole = nil
 	}

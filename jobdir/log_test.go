@@ -426,6 +426,7 @@ func FuzzReadLog(f *testing.F) {
 func FuzzDropped(f *testing.F) {
 	f.Add([]byte(hole(4096, 1<<33)))
 	f.Add([]byte(`{"hole":null,"unwritten":{"bytes":7,"error":"no space","first_at":"2026-01-02T03:04:05.000Z"}}`))
+	f.Add([]byte(`{"seq":3,"hole":{"from":1,"to":9},"unwritten":null,"seq_end":3}`))
 	f.Add([]byte(`{"hole":{"from":9,"to":1},"unwritten":{"bytes":-1}}`))
 	f.Add([]byte(" "))
 	f.Fuzz(func(t *testing.T, b []byte) {

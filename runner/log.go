@@ -382,6 +382,7 @@ func (p *pump) writeDropped() {
 	if err != nil {
 		return
 	}
+	p.dropped.Seq++
 	_ = record.Write(fd, p.dropped.Append(nil))
 	unix.Close(fd)
 }

@@ -44,7 +44,7 @@ func TestR4FullDisk(t *testing.T) {
 	}
 	// The longest record there can be.
 	e := strings.Repeat("\x01", MaxText)
-	b := ExitRecord{State: Exited, Signal: "KILL", Error: e[:600], LogBytes: 1 << 62, At: time.Now()}.Append(nil)
+	b := ExitRecord{State: Exited, Signal: "KILL", Error: e, LogBytes: 1 << 62, At: time.Now()}.Append(nil)
 	if len(b) > ReservedSize {
 		t.Fatalf("%d bytes", len(b))
 	}

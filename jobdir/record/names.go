@@ -37,5 +37,6 @@ const (
 // ReservedSize is how many bytes are set aside for one record; none is longer.
 const ReservedSize = 4096
 
-// MaxText is the longest error or reason, in bytes, that a record holds.
-const MaxText = 1024
+// MaxText is the longest error or reason that a record holds, in bytes of JSON:
+// what is longer is cut.
+const MaxText = 1536

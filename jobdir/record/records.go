@@ -1,6 +1,7 @@
 package record
 
 import (
+	"math"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -60,9 +61,14 @@ type ExitRecord struct {
 
 // DroppedRecord is the dropped file: which bytes of the output the log does
 // not have. It is always written whole, at a constant length.
+//
+// A reader beside a write can see half of each record: then Seq and SeqEnd, the
+// first field and the last, differ.
 type DroppedRecord struct {
-	Hole      *Hole      `json:"hole"`      // what max_log cut out of the log
-	Unwritten *Unwritten `json:"unwritten"` // what could not be written
+	Seq       uint64     `json:"seq,omitzero"`     // counts the writes
+	Hole      *Hole      `json:"hole"`             // what max_log cut out of the log
+	Unwritten *Unwritten `json:"unwritten"`        // what could not be written
+	SeqEnd    uint64     `json:"seq_end,omitzero"` // Append makes it Seq
 }
 
 // Hole is a range of the log that reads as zeros.
@@ -136,6 +142,7 @@ const droppedLen = 512
 func (r DroppedRecord) Append(b []byte) []byte {
 	start := len(b)
 	o := open(b)
+	o.uint("seq", r.Seq)
 	if r.Hole == nil {
 		o.null("hole")
 	} else {
@@ -149,10 +156,12 @@ func (r DroppedRecord) Append(b []byte) []byte {
 	} else {
 		u := o.object("unwritten")
 		u.int("bytes", r.Unwritten.Bytes)
-		u.text("error", truncate(r.Unwritten.Error, 48))
+		u.key("error")
+		u.b = appendString(u.b, r.Unwritten.Error, 96)
 		u.time("first_at", r.Unwritten.FirstAt)
 		o.b = append(u.b, '}')
 	}
+	o.uint("seq_end", r.Seq)
 	b = append(o.b, '}')
 	for len(b) < start+droppedLen-1 {
 		b = append(b, ' ')
@@ -195,7 +204,7 @@ func (o *object) object(k string) object {
 func (o *object) int(k string, n int64)   { o.key(k); o.b = strconv.AppendInt(o.b, n, 10) }
 func (o *object) uint(k string, n uint64) { o.key(k); o.b = strconv.AppendUint(o.b, n, 10) }
 func (o *object) null(k string)           { o.key(k); o.b = append(o.b, "null"...) }
-func (o *object) text(k, s string)        { o.key(k); o.b = AppendString(o.b, truncate(s, MaxText)) }
+func (o *object) text(k, s string)        { o.key(k); o.b = appendString(o.b, s, MaxText) }
 
 func (o *object) time(k string, t time.Time) {
 	o.key(k)
@@ -206,23 +215,22 @@ func (o *object) time(k string, t time.Time) {
 
 func (o *object) close() []byte { return append(o.b, '}', '\n') }
 
-// truncate cuts s to at most n bytes, not inside a character.
-func truncate(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 // AppendString adds s as a JSON string, as encoding/json writes it without
 // HTML escapes; bytes that are not UTF-8 become U+FFFD.
-func AppendString(b []byte, s string) []byte {
+func AppendString(b []byte, s string) []byte { return appendString(b, s, math.MaxInt) }
+
+// appendString is AppendString for a record that must fit where it was
+// reserved: of s it takes what makes at most max bytes of JSON, and no half
+// character.
+func appendString(b []byte, s string, max int) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
+	start, whole := len(b), len(b)
 	for i := 0; i < len(s); {
+		if len(b)-start > max {
+			break
+		}
+		whole = len(b)
 		c := s[i]
 		if c < utf8.RuneSelf {
 			i++
@@ -257,6 +265,9 @@ func AppendString(b []byte, s string) []byte {
 			b = append(b, s[i:i+n]...)
 		}
 		i += n
+	}
+	if len(b)-start > max {
+		b = b[:whole]
 	}
 	return append(b, '"')
 }

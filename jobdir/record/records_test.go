@@ -83,7 +83,7 @@ func TestDroppedRecord(t *testing.T) {
 		{},
 		{Hole: &Hole{4096, 1 << 62}},
 		{Unwritten: &Unwritten{1 << 62, strings.Repeat("\x01", 500), time.Now()}},
-		{&Hole{1 << 62, 1<<63 - 1}, &Unwritten{1<<63 - 1, strings.Repeat("\xff", 500), time.Now()}},
+		{Seq: 1<<64 - 1, Hole: &Hole{1 << 62, 1<<63 - 1}, Unwritten: &Unwritten{1<<63 - 1, strings.Repeat("\xff", 500), time.Now()}},
 	} {
 		b := r.Append(nil)
 		if len(b) != droppedLen || b[droppedLen-1] != '\n' {
@@ -91,7 +91,8 @@ func TestDroppedRecord(t *testing.T) {
 		}
 		var got DroppedRecord
 		if err := json.Unmarshal(b, &got); err != nil || (got.Hole == nil) != (r.Hole == nil) || got.Hole != nil && *got.Hole != *r.Hole ||
-			(got.Unwritten == nil) != (r.Unwritten == nil) || got.Unwritten != nil && got.Unwritten.Bytes != r.Unwritten.Bytes {
+			(got.Unwritten == nil) != (r.Unwritten == nil) || got.Unwritten != nil && got.Unwritten.Bytes != r.Unwritten.Bytes ||
+			got.Seq != r.Seq || got.SeqEnd != r.Seq {
 			t.Errorf("%s: %+v, %v", b, got, err)
 		}
 	}
@@ -100,11 +101,11 @@ func TestDroppedRecord(t *testing.T) {
 // TestRecordsFit: no record is longer than what is reserved for it.
 func TestRecordsFit(t *testing.T) {
 	t.Parallel()
-	for _, worst := range []string{"\"", "é", "\u2028"} {
+	for _, worst := range []string{"\"", "é", "\u2028", "\x01", "\xff"} {
 		s := strings.Repeat(worst, 2*MaxText)
 		for name, b := range map[string][]byte{
 			"exit":   ExitRecord{State: State(TimedOut), Signal: "SIGRTMIN+15", Error: s, LogBytes: 1 << 62, Left: 1 << 31}.Append(nil),
-			"cancel": CancelRecord{By: "someone", Reason: s}.Append(nil),
+			"cancel": CancelRecord{By: s, Reason: s}.Append(nil),
 			"pid":    ProcessRecord{BootID: strings.Repeat("x", 36), MachineID: strings.Repeat("x", 128)}.Append(nil),
 		} {
 			if len(b) > ReservedSize {
@@ -117,17 +118,20 @@ func TestRecordsFit(t *testing.T) {
 	}
 }
 
-func TestTruncate(t *testing.T) {
+// TestTextIsCut: text that is too long is cut between characters, by what it
+// takes as JSON.
+func TestTextIsCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		s    string
-		n    int
+		max  int
 		want string
 	}{
-		{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aéb", 2, "a"}, {"aéb", 3, "aé"}, {"🎉", 3, ""}, {"", 0, ""}, {"\x80\x80", 1, ""},
+		{"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aéb", 2, "a"}, {"aéb", 3, "aé"}, {"🎉", 3, ""}, {"", 0, ""},
+		{"\x80\x80", 6, `\ufffd`}, {"\x80", 5, ""}, {"a\nb", 3, `a\n`}, {"a\nb", 2, "a"}, {"\x01", 5, ""}, {"\x01\x01", 11, `\u0001`},
 	} {
-		if got := truncate(c.s, c.n); got != c.want {
-			t.Errorf("truncate(%q, %d) = %q", c.s, c.n, got)
+		if got := string(appendString(nil, c.s, c.max)); got != `"`+c.want+`"` {
+			t.Errorf("appendString(%q, %d) = %s", c.s, c.max, got)
 		}
 	}
 }
