@@ -1,3 +1,8 @@
+// As in space-runner: what the Go runtime looks up to choose a number of
+// processors, and keeps open, is not asked for.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package runner
 
 import (
@@ -432,7 +437,9 @@ func (j *testJob) exit() (e record.ExitRecord, ok bool) {
 // ended waits for the exit record.
 func (j *testJob) ended() (e record.ExitRecord) {
 	j.t.Helper()
-	waitFor(j.t, "the end of "+string(j.id), func() (ok bool) { e, ok = j.exit(); return ok })
+	if !eventually(patience, func() (ok bool) { e, ok = j.exit(); return ok }) {
+		j.t.Fatalf("no end of %s after %v; lock held: %v; pid: %q; processes: %+v", j.id, patience, j.held(), j.read(record.Pid), (&testRoot{j.t, filepath.Dir(filepath.Dir(j.dir))}).processes())
+	}
 	return e
 }
 

@@ -161,7 +161,8 @@ func TestS4CancelMeetsTheEnd(t *testing.T) {
 					return
 				}
 				j := &testJob{t, id, filepath.Join(r.path, record.Jobs, string(id))}
-				time.Sleep(time.Duration(30+5*w) * time.Millisecond) // what the test is about, not a way to wait
+				// Around the end, which is what the test is about.
+				time.Sleep(time.Until(j.process().StartedAt.Add(time.Duration(47+2*w) * time.Millisecond)))
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				err = Cancel(ctx, j.dir, record.CancelRecord{At: time.Now()})
 				cancel()
@@ -373,13 +374,13 @@ func TestCancelAtOnce(t *testing.T) {
 	}
 }
 
-func TestUSR1Cancels(t *testing.T) {
+func TestSignalAloneCancels(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
 	j := r.run("sleep", "777")
 	p := j.process()
 	waitFor(t, "the end", func() bool {
-		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(unix.SIGUSR1) // it is deaf around its fork
+		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(sigStop) // it is deaf around its fork
 		_, ok := j.exit()
 		return ok
 	})
@@ -395,6 +396,7 @@ func TestR1RunnerKilled(t *testing.T) {
 	j := r.start(s)
 	grandchild := pidIn(t, filepath.Join(r.path, "gc"))
 	child := j.process().ChildPID
+	waitFor(t, "the tree", func() bool { return len(r.processes()) == 4 })
 	j.killRunner()
 	if _, ok := j.exit(); ok {
 		t.Errorf("exit is %s", j.read(record.Exit))
@@ -534,7 +536,7 @@ func TestR3ReadersAtFullSpeed(t *testing.T) {
 	}
 }
 
-// A gate is a FIFO that a job reads a line from, to wait for the test.
+// A gate is a FIFO that a job reads a line from, once, to wait for the test.
 type gate struct {
 	t    testing.TB
 	path string
@@ -549,7 +551,7 @@ func newGate(t testing.TB) gate {
 	return g
 }
 
-// open lets one reader pass.
+// open lets the reader pass.
 func (g gate) open() {
 	g.t.Helper()
 	var fd int
