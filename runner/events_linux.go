@@ -55,7 +55,7 @@ func (e *events) wait(pipe int, timeout time.Duration) (r ready) {
 	if fds[0].Revents != 0 {
 		var info unix.SignalfdSiginfo
 		b := (*[unsafe.Sizeof(info)]byte)(unsafe.Pointer(&info))[:]
-		for {
+		for range 2 { // signals, each pending once; a storm of them is not for one turn
 			n, err := unix.Read(e.signals, b)
 			if err != nil || n != len(b) {
 				break
