@@ -9,8 +9,10 @@ import (
 )
 
 // stopper ends a set of processes: TERM and CONT to each, up to grace for all
-// of them to go, then KILL until a look finds nothing that may be signalled.
-// Between turns its user does something else; next says when to come back.
+// of them to go, then STOP until a look finds nobody new, and KILL, until one
+// finds nothing that may be signalled. KILL alone would only make room for the
+// forks of those who have yet to get theirs. Between turns its user does
+// something else; next says when to come back.
 type stopper struct {
 	find   func() (live []process, sure bool) // not sure: somebody may have been missed
 	next   time.Time
@@ -18,9 +20,10 @@ type stopper struct {
 	giveUp time.Time
 	pause  time.Duration
 
-	told    map[int]told // who has had its TERM, by pid
-	immune  map[int]bool // may not be signalled
-	stopped map[int]bool // were signalled: how many this stopper ended
+	told    map[int]told   // who has had its TERM, by pid
+	frozen  map[int]uint64 // who has had its STOP: start times by pid
+	immune  map[int]bool   // may not be signalled
+	stopped map[int]bool   // were signalled: how many this stopper ended
 
 	rest []process // after the last turn: who is still there
 	sure bool      // and nobody else
@@ -37,14 +40,14 @@ type told struct {
 func newStopper(now time.Time, find func() (live []process, sure bool)) *stopper {
 	return &stopper{
 		find: find, next: now, killAt: now.Add(grace), giveUp: now.Add(grace + lastChance), pause: time.Millisecond,
-		told: map[int]told{}, immune: map[int]bool{}, stopped: map[int]bool{},
+		told: map[int]told{}, frozen: map[int]uint64{}, immune: map[int]bool{}, stopped: map[int]bool{},
 	}
 }
 
 // turn looks and signals once. It reports true when nothing is left to do:
 // rest is then empty, or holds those that could not be ended.
 func (s *stopper) turn(now time.Time) bool {
-	kill := !now.Before(s.killAt)
+	kill, last := !now.Before(s.killAt), !now.Before(s.giveUp)
 	var signalled int
 	for pass := 0; ; pass++ {
 		s.rest, s.sure = s.find()
@@ -56,8 +59,12 @@ func (s *stopper) turn(now time.Time) bool {
 		for _, p := range s.rest {
 			switch {
 			case kill:
-				if s.signal(p, unix.SIGKILL) {
-					signalled++
+				if s.frozen[p.pid] != p.start {
+					s.frozen[p.pid] = p.start
+					fresh = true
+					if s.signal(p, unix.SIGSTOP) {
+						signalled++
+					}
 				}
 			case s.told[p.pid] != told{p.start, p.comm}:
 				s.told[p.pid] = told{p.start, p.comm}
@@ -67,13 +74,20 @@ func (s *stopper) turn(now time.Time) bool {
 				}
 			}
 		}
+		if kill && (!fresh || last) {
+			for _, p := range s.rest {
+				if s.signal(p, unix.SIGKILL) {
+					signalled++
+				}
+			}
+		}
 		// Whoever forks while it is being looked at is met in the next pass. A
 		// storm is not given time to breathe, but the log and the clock are.
 		if pass >= 3 || !kill && !fresh {
 			break
 		}
 	}
-	if kill && signalled == 0 && s.sure || !now.Before(s.giveUp) {
+	if kill && signalled == 0 && s.sure || last {
 		return true
 	}
 	s.pause = min(2*s.pause, 50*time.Millisecond)
