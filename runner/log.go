@@ -116,6 +116,9 @@ func (p *pump) turn() {
 // served later. A log that takes no bytes holds nothing up here.
 func (p *pump) drain() {
 	p.until, p.held = time.Time{}, true
+	if p.fault != nil {
+		p.again(time.Now()) // perhaps there is room by now
+	}
 	left := pending(fdPipe) + len(p.carry)
 	for left > 0 && !p.hungUp {
 		n, err := p.bite(min(left, biteSize))
@@ -321,15 +324,11 @@ func (p *pump) fail(err error, now time.Time) {
 
 // again tries a log that took no bytes.
 func (p *pump) again(now time.Time) {
-	was := p.fault
 	p.fault = nil
 	p.look()
 	n, err := p.move(biteSize)
 	switch {
-	case err == unix.EAGAIN: // nothing to write: then nothing is known
-		if p.until.IsZero() {
-			p.fault, p.retryAt = was, now.Add(retryEvery)
-		}
+	case err == unix.EAGAIN: // nothing to write: then nothing is known, and the next bytes will tell
 	case err != nil:
 		p.fault = err
 		p.retryAt = now.Add(retryEvery)
@@ -352,7 +351,7 @@ func (p *pump) again(now time.Time) {
 // down before it is done.
 func (p *pump) discard(max int) (int, error) {
 	if p.dropped.Unwritten == nil {
-		p.dropped.Unwritten = &record.Unwritten{Error: faultText(p.fault), FirstAt: time.Now()}
+		p.dropped.Unwritten = &record.Unwritten{Error: p.fault.Error(), FirstAt: time.Now()}
 		p.writeDropped()
 		crash("log.discarding")
 	}
@@ -364,7 +363,7 @@ func (p *pump) discard(max int) (int, error) {
 		return 0, err
 	}
 	p.dropped.Unwritten.Bytes += int64(n)
-	p.dropped.Unwritten.Error = faultText(p.fault)
+	p.dropped.Unwritten.Error = p.fault.Error()
 	p.stale = true
 	return n, nil
 }
@@ -386,5 +385,3 @@ func (p *pump) writeDropped() {
 	_ = record.Write(fd, p.dropped.Append(nil))
 	unix.Close(fd)
 }
-
-func faultText(err error) string { return err.Error() }
