@@ -59,44 +59,8 @@ func everyProcess() ([]process, bool) {
 	return all, true
 }
 
-// tree is every live process of the job that can be found: below this one, of
-// the command's session, or with the job's id in its environment. Other jobs
-// and what is below them are left out.
-func (r *supervisor) tree() ([]process, bool) {
-	all, ok := everyProcess()
-	if !ok {
-		return nil, false
-	}
-	me, _ := readProcess(unix.Getpid())
-	kids := map[int][]process{}
-	var queue []process
-	for _, p := range all {
-		kids[p.ppid] = append(kids[p.ppid], p)
-		if p.pid == me.pid || p.pid == 1 {
-			continue
-		}
-		if p.ppid == me.pid || r.child != 0 && p.sid == r.child {
-			queue = append(queue, p)
-		} else if id, _ := jobOf(firstEnvironment(p.pid)); id == r.id && r.id != "" {
-			queue = append(queue, p)
-		}
-	}
-	seen := map[int]bool{me.pid: true}
-	var out []process
-	for len(queue) > 0 {
-		p := queue[0]
-		queue = queue[1:]
-		if seen[p.pid] || isOtherJob(p.pid, r.id, r.root) {
-			continue
-		}
-		seen[p.pid] = true
-		if !p.zombie {
-			out = append(out, p)
-		}
-		queue = append(queue, kids[p.pid]...)
-	}
-	return out, true
-}
+// tree is every live process of the job that can be found.
+func (r *supervisor) tree() (live []process, sure bool) { return r.treeByMarks() }
 
 // firstEnvironment is what a process was executed with, "" where it may not be
 // read. The kernel's answer holds the number of arguments, the program's path,

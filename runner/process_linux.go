@@ -73,8 +73,11 @@ func (p process) signal(sig unix.Signal) error {
 }
 
 // tree is every live process below this one, except other jobs and what is
-// below them.
+// below them. Where orphans do not come to this process, it is what can be found.
 func (r *supervisor) tree() (live []process, sure bool) {
+	if !r.subreaper {
+		return r.treeByMarks()
+	}
 	return below(unix.Getpid(), func(p process) bool { return isOtherJob(p.pid, r.id, r.root) })
 }
 
@@ -107,9 +110,15 @@ func below(pid int, skip func(process) bool) (live []process, sure bool) {
 	return live, sure
 }
 
+// testOnlyNoChildren makes childrenOf fail as on a kernel without these lists.
+var testOnlyNoChildren bool
+
 // childrenOf reads the children of all threads of a process. It reports false
 // where the kernel does not list them.
 func childrenOf(pid int) (kids []int, ok bool) {
+	if testOnlyNoChildren {
+		return nil, false
+	}
 	path := "/proc/" + strconv.Itoa(pid) + "/task"
 	dir, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

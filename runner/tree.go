@@ -41,3 +41,45 @@ func jobOf(environ string) (id, root string) {
 	}
 	return id, root
 }
+
+// treeByMarks is every live process of the job that can be found where the
+// system does not bring its orphans to the runner: below this process, of the
+// command's session, or with the job's id in its first environment. Other jobs
+// and what is below them are left out. It is not sure where a parent has ended
+// during the look.
+func (r *supervisor) treeByMarks() (live []process, sure bool) {
+	all, sure := everyProcess()
+	me := unix.Getpid()
+	there := map[int]bool{0: true}
+	kids := map[int][]process{}
+	var queue []process
+	for _, p := range all {
+		there[p.pid] = true
+		kids[p.ppid] = append(kids[p.ppid], p)
+		if p.pid == me || p.pid == 1 {
+			continue
+		}
+		if p.ppid == me || r.child != 0 && p.sid == r.child {
+			queue = append(queue, p)
+		} else if id, _ := jobOf(firstEnvironment(p.pid)); id == r.id && r.id != "" {
+			queue = append(queue, p)
+		}
+	}
+	for _, p := range all {
+		sure = sure && there[p.ppid]
+	}
+	seen := map[int]bool{me: true}
+	for len(queue) > 0 {
+		p := queue[0]
+		queue = queue[1:]
+		if seen[p.pid] || isOtherJob(p.pid, r.id, r.root) {
+			continue
+		}
+		seen[p.pid] = true
+		if !p.zombie {
+			live = append(live, p)
+		}
+		queue = append(queue, kids[p.pid]...)
+	}
+	return live, sure
+}
