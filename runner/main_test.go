@@ -234,6 +234,10 @@ func waitFor(t testing.TB, what string, f func() bool) {
 	}
 }
 
+// rootFileEnv names an empty file that every root gets: what a runner, whose
+// environment is fixed, is to find there.
+const rootFileEnv = "RUNNER_TEST_ROOT_FILE"
+
 // A testRoot is a root of one test. At the test's end no process that knows it
 // by its environment may be left.
 type testRoot struct {
@@ -260,6 +264,11 @@ func (r *testRoot) make() {
 	r.t.Helper()
 	for _, dir := range []string{r.path, filepath.Join(r.path, record.Jobs), filepath.Join(r.path, record.Keys)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if name := os.Getenv(rootFileEnv); name != "" {
+		if err := os.WriteFile(filepath.Join(r.path, name), nil, 0o600); err != nil {
 			r.t.Fatal(err)
 		}
 	}
