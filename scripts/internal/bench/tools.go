@@ -288,14 +288,22 @@ func (t *tmux) Start(argv ...string) (string, error) {
 func (t *tmux) Wait(id string, limit time.Duration) (string, error) {
 	var end string
 	var err error
+	dead := 0
 	if !poll(limit, time.Millisecond, func() bool {
 		var out string
-		out, err = call(t.env, "tmux", "display-message", "-p", "-t", id, "#{pane_dead} #{pane_dead_status}#{?pane_dead_signal,signal #{pane_dead_signal},}")
-		dead, how, _ := strings.Cut(out, " ")
+		out, err = call(t.env, "tmux", "display-message", "-p", "-t", id,
+			"#{pane_dead} #{pane_dead_status}#{?pane_dead_signal,signal #{pane_dead_signal},}")
+		state, how, _ := strings.Cut(out, " ")
 		end = how
-		return err != nil || dead == "1" && how != ""
+		if state == "1" {
+			dead++
+		}
+		return err != nil || how != "" || dead == 50 // it loses the status of some short jobs
 	}) {
 		return "", errTooLong
+	}
+	if err == nil && end == "" {
+		end = "dead"
 	}
 	return end, err
 }
