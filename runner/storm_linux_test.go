@@ -111,8 +111,9 @@ func TestManyJobsOfOneUser(t *testing.T) {
 	stdin.Close()
 	w.Close()
 
-	jobs := r.storm(uid, r.stormOrder(n, "seq 1000; : <"+gate+"; seq 1001 100000; exit 7"))
-	first, all := numbers(1000), numbers(100000)
+	jobs := r.storm(uid, r.stormOrder(n, "echo begin; : <"+gate+"; seq 100000; exit 7"))
+	const first = "begin\n"
+	all := first + numbers(100000)
 	for _, j := range jobs {
 		waitFor(t, "the beginning of "+string(j.id), func() bool { return j.log() == first })
 	}
@@ -162,7 +163,7 @@ func TestAllProcessesEaten(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := r.stormOrder(1, eater(gate, "exit 7"))
-	o.Processes = 100
+	o.Processes = 60
 	ends := r.storm(uid, o)[0]
 	ends.logHas("full\n")
 	f, err := os.OpenFile(gate, os.O_RDWR, 0)
@@ -171,10 +172,10 @@ func TestAllProcessesEaten(t *testing.T) {
 	}
 	defer f.Close()
 	e := ends.wantExit(7)
-	if e.Left < 50 {
+	if e.Left < 30 {
 		t.Errorf("exit is %+v", e)
 	}
-	if stopped, left, err := StopLeft(t.Context(), ends.dir); stopped < 50 || len(left) != 0 || err != nil {
+	if stopped, left, err := StopLeft(t.Context(), ends.dir); stopped < 30 || len(left) != 0 || err != nil {
 		t.Errorf("StopLeft: %d, %v, %v", stopped, left, err)
 	}
 	ends.gone()
@@ -185,7 +186,7 @@ func TestAllProcessesEatenAndCancelled(t *testing.T) {
 	uid := nobody()
 	r := rootOf(t, int(uid))
 	o := r.stormOrder(1, eater("/dev/zero", "while :; do :; done"))
-	o.Processes = 100
+	o.Processes = 60
 	j := r.storm(uid, o)[0]
 	j.logHas("full\n")
 	if e := j.cancel(); e.State != record.Cancelled || e.Left != 0 || e.Error != "" {
@@ -205,11 +206,11 @@ func TestS3ForkBomb(t *testing.T) {
 	r := rootOf(t, int(uid))
 	o := r.stormOrder(1, `trap '' TERM; exec 2>/dev/null; echo boom
 		export BOMB='sh -c "$BOMB" & setsid sh -c "$BOMB" & wait'
-		while :; do sh -c "$BOMB" & sleep 0.01; done`)
-	o.Processes = 120
+		sh -c "$BOMB" & exec sleep 600`)
+	o.Processes = 60
 	j := r.storm(uid, o)[0]
 	j.logHas("boom\n")
-	waitFor(t, "the bomb", func() bool { return len(r.processes()) > 60 })
+	waitFor(t, "the bomb", func() bool { return len(r.processes()) > 30 })
 	if e := j.cancel(); e.State != record.Cancelled || e.Left != 0 || e.Error != "" {
 		t.Errorf("exit is %+v", e)
 	}

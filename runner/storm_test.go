@@ -99,11 +99,12 @@ func TestManyEndAtOnce(t *testing.T) {
 	}
 	var jobs []*testJob
 	for code := range 50 {
-		jobs = append(jobs, r.sh(fmt.Sprintf(`seq 1000; : <%s; seq 1001 2000; exit %d`, gate, code)))
+		jobs = append(jobs, r.sh(fmt.Sprintf(`echo begin; : <%s; seq 2000; exit %d`, gate, code)))
 	}
-	first, all := numbers(1000), numbers(2000)
+	const first = "begin\n"
+	all := first + numbers(2000)
 	for _, j := range jobs {
-		waitFor(t, "the first half of "+string(j.id), func() bool { return j.log() == first })
+		waitFor(t, "the beginning of "+string(j.id), func() bool { return j.log() == first })
 	}
 	f, err := os.OpenFile(gate, os.O_RDWR, 0)
 	if err != nil {
@@ -119,16 +120,16 @@ func TestManyEndAtOnce(t *testing.T) {
 	wantSound(t, openRoot(t, r))
 }
 
-// TestS4StatesGoOneWay ends 200 jobs by a cancel about when they end by
+// TestS4StatesGoOneWay ends many jobs by a cancel about when they end by
 // themselves, under the eyes of four readers at full speed. None of them ever
 // sees a state go back, a code change, or a record that is rewritten.
 func TestS4StatesGoOneWay(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
 	root := openRoot(t, r)
-	n := 200
+	n := 120
 	if testing.Short() || raceDetector {
-		n = 60
+		n = 50
 	}
 
 	// Each reader has a memory of its own.
