@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/bits"
 	"os"
@@ -28,55 +29,77 @@ type refusal struct {
 	values []uint32
 }
 
-// helps are the kernel's that the runner and its starter do without where they
-// have to. A help that is switched off is refused to every process of the tests.
-var helps = map[string][]refusal{
+// A help of the kernel's that the runner and its starter do without where they
+// have to. Switched off, it is refused to every process of the tests.
+type help struct {
+	refused []refusal
+	tests   []string // beside those of basicTests, what it matters for
+}
+
+var helps = map[string]help{
 	"ofd-locks": {
-		{unix.SYS_FCNTL, unix.EINVAL, 1, []uint32{unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW}},
+		[]refusal{{unix.SYS_FCNTL, unix.EINVAL, 1, []uint32{unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW}}},
+		[]string{"TestR1RunnerKilled", "TestR2PidReuse", "TestE5CallersDescriptors"},
 	},
 	"pidfd": {
-		{unix.SYS_PIDFD_OPEN, unix.ENOSYS, -1, nil},
-		{unix.SYS_PIDFD_SEND_SIGNAL, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_PIDFD_OPEN, unix.ENOSYS, -1, nil}, {unix.SYS_PIDFD_SEND_SIGNAL, unix.ENOSYS, -1, nil}},
+		[]string{"TestS1EscapedGrandchild", "TestR2PidReuse", "TestSignalAloneCancels"},
 	},
 	"pidfd_send_signal": {
-		{unix.SYS_PIDFD_SEND_SIGNAL, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_PIDFD_SEND_SIGNAL, unix.ENOSYS, -1, nil}},
+		[]string{"TestSignalAloneCancels"},
 	},
 	"subreaper": {
-		{unix.SYS_PRCTL, unix.EINVAL, 0, []uint32{unix.PR_SET_CHILD_SUBREAPER}},
+		[]refusal{{unix.SYS_PRCTL, unix.EINVAL, 0, []uint32{unix.PR_SET_CHILD_SUBREAPER}}},
+		[]string{"TestS1EscapedGrandchild", "TestS5CancellingTheOuterJob", "TestR1RunnerKilled", "TestTimeout"},
 	},
-	"children": nil, // see testOnlyNoChildren
+	"children": { // see noChildrenFile
+		nil,
+		[]string{"TestS1EscapedGrandchild", "TestS5CancellingTheOuterJob"},
+	},
 	"splice": {
-		{unix.SYS_SPLICE, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_SPLICE, unix.ENOSYS, -1, nil}},
+		[]string{"TestFloodIsExact", "TestHardLimitOnFiles", "TestR5RunawayLog", "TestL5LogCutUnderTheWriter"},
 	},
 	"splice-to-file": {
-		{unix.SYS_SPLICE, unix.EINVAL, -1, nil},
+		[]refusal{{unix.SYS_SPLICE, unix.EINVAL, -1, nil}},
+		[]string{"TestFloodIsExact"},
 	},
 	"fallocate": {
-		{unix.SYS_FALLOCATE, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_FALLOCATE, unix.ENOSYS, -1, nil}},
+		[]string{"TestR5RunawayLog", "TestR3TornExit", "TestSignalAloneCancels"},
 	},
 	"reserve": {
-		{unix.SYS_FALLOCATE, unix.EOPNOTSUPP, 1, []uint32{unix.FALLOC_FL_KEEP_SIZE}},
+		[]refusal{{unix.SYS_FALLOCATE, unix.EOPNOTSUPP, 1, []uint32{unix.FALLOC_FL_KEEP_SIZE}}},
+		[]string{"TestMaxLogNotReached"},
 	},
 	"holes": {
-		{unix.SYS_FALLOCATE, unix.EOPNOTSUPP, 1, []uint32{unix.FALLOC_FL_KEEP_SIZE | unix.FALLOC_FL_PUNCH_HOLE}},
+		[]refusal{{unix.SYS_FALLOCATE, unix.EOPNOTSUPP, 1, []uint32{unix.FALLOC_FL_KEEP_SIZE | unix.FALLOC_FL_PUNCH_HOLE}}},
+		[]string{"TestR5RunawayLog"},
 	},
 	"renameat2": {
-		{unix.SYS_RENAMEAT2, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_RENAMEAT2, unix.ENOSYS, -1, nil}},
+		[]string{"TestIDsTaken", "TestR3TornExit"},
 	},
 	"rename-noreplace": {
-		{unix.SYS_RENAMEAT2, unix.EINVAL, -1, nil},
+		[]refusal{{unix.SYS_RENAMEAT2, unix.EINVAL, -1, nil}},
+		[]string{"TestIDsTaken"},
 	},
 	"close_range": {
-		{unix.SYS_CLOSE_RANGE, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_CLOSE_RANGE, unix.ENOSYS, -1, nil}},
+		[]string{"TestE5CallersDescriptors", "TestRunnerProcess"},
 	},
 	"memfd": {
-		{unix.SYS_MEMFD_CREATE, unix.ENOSYS, -1, nil},
+		[]refusal{{unix.SYS_MEMFD_CREATE, unix.ENOSYS, -1, nil}},
+		[]string{"TestE3Environment"},
 	},
 	"fsync": { // of a directory; a filter cannot tell which descriptor is one
-		{unix.SYS_FSYNC, unix.EINVAL, -1, nil},
+		[]refusal{{unix.SYS_FSYNC, unix.EINVAL, -1, nil}},
+		nil,
 	},
 	"pipe-size": {
-		{unix.SYS_FCNTL, unix.EPERM, 1, []uint32{unix.F_SETPIPE_SZ}},
+		[]refusal{{unix.SYS_FCNTL, unix.EPERM, 1, []uint32{unix.F_SETPIPE_SZ}}},
+		[]string{"TestFloodIsExact"},
 	},
 }
 
@@ -93,7 +116,7 @@ var _ = func() bool {
 // withoutRole executes a command without a help of the kernel's.
 func withoutRole(args []string) int {
 	runtime.LockOSThread()
-	if err := refuse(helps[args[0]]); err != nil {
+	if err := refuse(helps[args[0]].refused); err != nil {
 		fmt.Println("no filter:", err)
 		return 3
 	}
@@ -148,15 +171,18 @@ func refuse(rules []refusal) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&f)), 0, 0)
 }
 
-// What is run without each of the helps. The rest takes long, or sets the same
-// ways going.
-var withoutHelps = []string{
-	"TestStartToEnd", "TestE3Environment", "TestE5CallersDescriptors", "TestIDsTaken", "TestR9Modes",
-	"TestS1EscapedGrandchild", "TestS1Orphan", "TestS5CancellingTheOuterJob", "TestCancelOfAnEndedJob", "TestCancelBeforeTheFork",
-	"TestSignalAloneCancels", "TestTimeout", "TestR1RunnerKilled", "TestR2PidReuse", "TestR3TornExit",
-	"TestL1BackgroundChildHoldsTheLog", "TestL1bReopenedOutput", "TestL5LogCutUnderTheWriter", "TestR5RunawayLog",
-	"TestFloodIsExact", "TestSignalsAtTheStart", "TestRunnerProcess", "TestHardLimitOnFiles",
-}
+// What is run without each of the helps, and with -without.all. The rest takes
+// long, or sets the same ways going.
+var (
+	basicTests = []string{"TestStartToEnd", "TestS1Orphan", "TestCancelOfAnEndedJob", "TestL1BackgroundChildHoldsTheLog"}
+	otherTests = []string{
+		"TestE3Environment", "TestE5CallersDescriptors", "TestIDsTaken", "TestR9Modes", "TestS1EscapedGrandchild",
+		"TestS5CancellingTheOuterJob", "TestCancelBeforeTheFork", "TestSignalAloneCancels", "TestTimeout", "TestR1RunnerKilled",
+		"TestR2PidReuse", "TestR3TornExit", "TestL1bReopenedOutput", "TestL5LogCutUnderTheWriter", "TestR5RunawayLog",
+		"TestFloodIsExact", "TestSignalsAtTheStart", "TestRunnerProcess", "TestHardLimitOnFiles",
+	}
+	withoutAll = flag.Bool("without.all", false, "run many more tests without each of the kernel's helps")
+)
 
 func TestWithoutHelps(t *testing.T) {
 	const env = "RUNNER_TEST_WITHOUT"
@@ -177,7 +203,11 @@ func TestWithoutHelps(t *testing.T) {
 	slices.Sort(names)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			c := helper("without", name, testBinary, "-test.run=^("+strings.Join(withoutHelps, "|")+")$", "-test.v")
+			tests := slices.Concat(basicTests, helps[name].tests)
+			if *withoutAll {
+				tests = slices.Concat(basicTests, otherTests)
+			}
+			c := helper("without", name, testBinary, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v")
 			c.Env = append(c.Env, env+"="+name)
 			out, err := runCommand(t, c)
 			if strings.Contains(out, "no filter:") {
