@@ -65,7 +65,7 @@ func pipesRole([]string) int {
 			unix.Close(p[0])
 			unix.Close(p[1])
 		}
-		time.Sleep(time.Millisecond) // leaves the processors to the jobs
+		time.Sleep(5 * time.Millisecond) // leaves the processors to the jobs
 	}
 	fmt.Println(made, small)
 	return 0
@@ -185,7 +185,14 @@ func TestAllProcessesEatenAndCancelled(t *testing.T) {
 	t.Parallel()
 	uid := nobody()
 	r := rootOf(t, int(uid))
-	o := r.stormOrder(1, eater("/dev/zero", "while :; do :; done"))
+	gate := filepath.Join(r.path, "gate") // stays shut
+	if err := unix.Mkfifo(gate, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(gate, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	o := r.stormOrder(1, eater(gate, ""))
 	o.Processes = 60
 	j := r.storm(uid, o)[0]
 	j.logHas("full\n")
