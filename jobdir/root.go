@@ -323,7 +323,7 @@ func eachName(path string, f func(name []byte)) error {
 		return &fs.PathError{Op: "list", Path: path, Err: err}
 	}
 	defer d.close()
-	if err := d.eachName(f); err != nil {
+	if err := record.EachName(d.fd, f); err != nil {
 		return &fs.PathError{Op: "list", Path: path, Err: err}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package jobdir
 
 import (
-	"os"
 	"syscall"
 	"time"
 )
@@ -31,21 +30,6 @@ func statFS(path string) (FSInfo, error) {
 		TotalInodes: st.Files,
 		FreeInodes:  st.Ffree,
 	}, nil
-}
-
-func (d dir) eachName(f func(name []byte)) error {
-	fd, err := syscall.Dup(d.fd)
-	if err != nil {
-		return err
-	}
-	syscall.CloseOnExec(fd)
-	file := os.NewFile(uintptr(fd), d.path)
-	defer file.Close()
-	names, err := file.Readdirnames(-1)
-	for _, name := range names {
-		f([]byte(name))
-	}
-	return err
 }
 
 func modTime(st *syscall.Stat_t) time.Time { return time.Unix(st.Mtimespec.Unix()) }

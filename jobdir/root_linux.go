@@ -1,8 +1,6 @@
 package jobdir
 
 import (
-	"bytes"
-	"encoding/binary"
 	"strconv"
 	"syscall"
 	"time"
@@ -68,37 +66,6 @@ func statFS(path string) (FSInfo, error) {
 		TotalInodes: st.Files,
 		FreeInodes:  st.Ffree,
 	}, nil
-}
-
-// eachName reads raw directory entries: os.File.Readdirnames makes a string of
-// each name, which costs more than the reading.
-func (d dir) eachName(f func(name []byte)) error {
-	buf := make([]byte, 64<<10)
-	for {
-		var n int
-		err := ignoringEINTR(func() (err error) {
-			n, err = syscall.ReadDirent(d.fd, buf)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if n <= 0 {
-			return nil
-		}
-		// struct linux_dirent64: ino, off, reclen at 16, type, name at 19.
-		for b := buf[:n]; len(b) >= 19; {
-			size := int(binary.NativeEndian.Uint16(b[16:]))
-			if size < 19 || size > len(b) {
-				break
-			}
-			name, _, _ := bytes.Cut(b[19:size], []byte{0})
-			if s := string(name); s != "." && s != ".." {
-				f(name)
-			}
-			b = b[size:]
-		}
-	}
 }
 
 func modTime(st *syscall.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()) }

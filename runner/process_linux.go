@@ -126,7 +126,8 @@ func childrenOf(pid int) (kids []int, ok bool) {
 	}
 	defer unix.Close(dir)
 	buf := make([]byte, 4096)
-	_ = eachName(dir, func(tid string) {
+	_ = record.EachName(dir, func(name []byte) {
+		tid := string(name)
 		if tid[0] < '0' || tid[0] > '9' {
 			return
 		}
@@ -185,8 +186,8 @@ func everyProcess() (all []process, ok bool) {
 		return nil, false
 	}
 	defer unix.Close(dir)
-	_ = eachName(dir, func(name string) {
-		pid, err := strconv.Atoi(name)
+	_ = record.EachName(dir, func(name []byte) {
+		pid, err := strconv.Atoi(string(name))
 		if err != nil {
 			return
 		}

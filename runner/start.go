@@ -332,8 +332,8 @@ func nextID(jobs int, now time.Time) (record.ID, error) {
 		return id, nil
 	}
 	next := id
-	err := eachName(jobs, func(name string) {
-		if other, ok := record.ParseID(name); ok && other >= next {
+	err := record.EachName(jobs, func(name []byte) {
+		if other, ok := record.ParseID(string(name)); ok && other >= next {
 			next = other.Next()
 		}
 	})

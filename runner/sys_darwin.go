@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"io/fs"
-	"strings"
 	"syscall"
 	"unsafe"
 
@@ -81,36 +79,6 @@ func raiseLimits() {
 		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
 			lim.Cur = lim.Max
 			_ = unix.Setrlimit(what, &lim)
-		}
-	}
-}
-
-// eachName calls f for every entry of an open directory, from its beginning.
-func eachName(dir int, f func(name string)) error {
-	if _, err := unix.Seek(dir, 0, 0); err != nil {
-		return &fs.PathError{Op: "read", Path: "directory", Err: err}
-	}
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := unix.ReadDirent(dir, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return &fs.PathError{Op: "read", Path: "directory", Err: err}
-		}
-		if n <= 0 {
-			return nil
-		}
-		for b := buf[:n]; len(b) > 0; {
-			used, _, names := unix.ParseDirent(b, 1, nil)
-			if used <= 0 {
-				break
-			}
-			b = b[used:]
-			for _, name := range names {
-				f(strings.Clone(name))
-			}
 		}
 	}
 }

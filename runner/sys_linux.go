@@ -21,8 +21,8 @@ func closeOnExec(first int) {
 	}
 	dir, err := record.Open(unix.AT_FDCWD, "/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err == nil {
-		err = eachName(dir, func(name string) {
-			if fd, err := strconv.Atoi(name); err == nil && fd >= first {
+		err = record.EachName(dir, func(name []byte) {
+			if fd, err := strconv.Atoi(string(name)); err == nil && fd >= first {
 				unix.CloseOnExec(fd)
 			}
 		})
@@ -120,32 +120,6 @@ func raiseLimits() {
 		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
 			lim.Cur = lim.Max
 			_ = unix.Setrlimit(what, &lim)
-		}
-	}
-}
-
-// eachName calls f for every entry of an open directory, from its beginning.
-func eachName(dir int, f func(name string)) error {
-	if _, err := unix.Seek(dir, 0, 0); err != nil {
-		return &fs.PathError{Op: "read", Path: "directory", Err: err}
-	}
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := unix.Getdents(dir, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return &fs.PathError{Op: "read", Path: "directory", Err: err}
-		}
-		if n <= 0 {
-			return nil
-		}
-		for b := buf[:n]; len(b) > 0; {
-			e := (*unix.Dirent)(unsafe.Pointer(&b[0]))
-			name := b[unsafe.Offsetof(e.Name):e.Reclen]
-			f(unix.ByteSliceToString(name))
-			b = b[e.Reclen:]
 		}
 	}
 }
