@@ -26,17 +26,23 @@ func handOver(h *handover) (int, error) { return h.openPipe(h.encode()) }
 // makeFIFO makes the FIFO path, whose directory is open as dir.
 func makeFIFO(_ int, path string, mode uint32) error { return unix.Mkfifo(path, mode) }
 
+// System calls for which neither the standard library nor x/sys has a wrapper.
+const (
+	sysSigaction = 46  // SYS_sigaction
+	sysSigmask   = 329 // SYS___pthread_sigmask
+)
+
 type signalMask uint32
 
 // blockAllSignals blocks every signal for the calling thread.
 func blockAllSignals() (old signalMask) {
 	all := ^signalMask(0)
-	_, _, _ = syscall.RawSyscall(unix.SYS___PTHREAD_SIGMASK, 3 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)))
+	_, _, _ = syscall.RawSyscall(sysSigmask, 3 /* SIG_SETMASK */, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)))
 	return old
 }
 
 func setSignalMask(m signalMask) {
-	_, _, _ = syscall.RawSyscall(unix.SYS___PTHREAD_SIGMASK, 3, uintptr(unsafe.Pointer(&m)), 0)
+	_, _, _ = syscall.RawSyscall(sysSigmask, 3, uintptr(unsafe.Pointer(&m)), 0)
 }
 
 const (
@@ -49,7 +55,7 @@ func getHandler(sig int) uintptr {
 		handler     uintptr
 		mask, flags uint32
 	}
-	_, _, _ = syscall.RawSyscall(unix.SYS_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&old)))
+	_, _, _ = syscall.RawSyscall(sysSigaction, uintptr(sig), 0, uintptr(unsafe.Pointer(&old)))
 	return old.handler
 }
 
@@ -59,7 +65,7 @@ func setHandler(sig int, handler uintptr) {
 		handler, trampoline uintptr
 		mask, flags         uint32
 	}{handler: handler}
-	_, _, _ = syscall.RawSyscall(unix.SYS_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0)
+	_, _, _ = syscall.RawSyscall(sysSigaction, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0)
 }
 
 // waitAll: wait4 sees every child as it is.
