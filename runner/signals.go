@@ -33,6 +33,7 @@ func ignoreTermination() {
 	for sig := 1; sig <= lastSignal; sig++ {
 		switch syscall.Signal(sig) {
 		case unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGCONT, unix.SIGURG,
+			32, 33, 34, // a C library's own, where one is linked
 			unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, // stop, do not end; not reset in the child
 			unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP: // the runner's own faults
 			continue
