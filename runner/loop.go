@@ -9,6 +9,10 @@ import (
 	"space-job/jobdir/record"
 )
 
+// blindLook is how often the cancel file is looked at where there is no /proc: a
+// canceller cannot prove there whom it would signal.
+const blindLook = 500 * time.Millisecond
+
 // loop supervises the job until its end is recorded and nobody can write to
 // its pipe any more; then it ends the process. Every turn of it is bounded: a
 // flood delays neither a cancel nor the end.
@@ -60,7 +64,11 @@ func (r *supervisor) loop() {
 		if stop != nil && !ended {
 			timeout = sooner(timeout, stop.next.Sub(now))
 		}
+		if r.blind && !ended {
+			timeout = sooner(timeout, blindLook)
+		}
 		ready = r.ev.wait(r.log.pollFD(), timeout)
+		ready.look = ready.look || r.blind
 		now = time.Now()
 	}
 }

@@ -29,6 +29,7 @@ type supervisor struct {
 	started   time.Time
 	child     int  // the command's main process, 0 when it could not be started
 	subreaper bool // orphans of the job come to this process
+	blind     bool // there is no /proc: processes cannot be looked at
 
 	// Written by the main goroutine before it rings, read by the loop.
 	running   atomic.Bool   // the command has been started
@@ -61,6 +62,8 @@ func Main() {
 		r.refuse(&ExitError{Op: "prepare", Err: err})
 	}
 	r.subreaper = becomeSubreaper()
+	_, seen := readProcess(unix.Getpid())
+	r.blind = !seen
 	crash("run.armed")
 	if r.asked() { // before the command ran: nothing is started any more
 		r.started = time.Now()
@@ -241,8 +244,10 @@ func (r *supervisor) reap() {
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err != nil:
-			return // ECHILD
+		case err != nil: // ECHILD
+			r.childless.Store(r.subreaper)
+			r.ev.ring()
+			return
 		case pid == r.child:
 			// Who is already dead is collected first: often that is everybody.
 			for {

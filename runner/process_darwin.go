@@ -13,6 +13,7 @@ type process struct {
 	start          uint64 // microseconds since 1970: tells it from a later one of the same number
 	comm           string
 	zombie         bool
+	group          bool // all of the process group pid
 }
 
 func fromKinfo(k *unix.KinfoProc) process {
@@ -40,6 +41,9 @@ func readProcess(pid int) (process, bool) {
 // between the look and the signal, and whose number is taken at once, would
 // have it instead.
 func (p process) signal(sig unix.Signal) error {
+	if p.group {
+		return unix.Kill(-p.pid, sig)
+	}
 	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
 		return unix.ESRCH
 	}

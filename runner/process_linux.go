@@ -16,6 +16,7 @@ type process struct {
 	start          uint64 // ticks since boot: tells it from a later one of the same number
 	comm           string
 	zombie         bool
+	group          bool // all of the process group pid, where there is no /proc to tell them apart
 }
 
 // readProcess looks at one process.
@@ -54,6 +55,9 @@ func parseStat(b []byte) (p process, ok bool) {
 // signal sends sig to exactly this process, never to a later one that has its
 // number: through a pidfd, checked after it was opened.
 func (p process) signal(sig unix.Signal) error {
+	if p.group {
+		return unix.Kill(-p.pid, sig)
+	}
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err == unix.ESRCH {
 		return err
@@ -75,6 +79,9 @@ func (p process) signal(sig unix.Signal) error {
 // tree is every live process below this one, except other jobs and what is
 // below them. Where orphans do not come to this process, it is what can be found.
 func (r *supervisor) tree() (live []process, sure bool) {
+	if r.blind {
+		return r.group()
+	}
 	if !r.subreaper {
 		return r.treeByMarks()
 	}

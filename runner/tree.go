@@ -42,6 +42,16 @@ func jobOf(environ string) (id, root string) {
 	return id, root
 }
 
+// group is what can be reached where there is no /proc: the command's process
+// group, as one. What has left it is beyond reach, and whether anything has is
+// known only where orphans come to the runner.
+func (r *supervisor) group() (live []process, sure bool) {
+	if r.child != 0 && unix.Kill(-r.child, 0) != unix.ESRCH {
+		return []process{{pid: r.child, comm: "the process group", group: true}}, true
+	}
+	return nil, r.childless.Load()
+}
+
 // treeByMarks is every live process of the job that can be found where the
 // system does not bring its orphans to the runner: below this process, of the
 // command's session, or with the job's id in its first environment. Other jobs

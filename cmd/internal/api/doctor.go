@@ -46,7 +46,7 @@ func (r *DoctorResult) add(name string, v Verdict, note string) {
 // leaves nothing behind, and makes no root.
 func Doctor(ctx context.Context) DoctorResult {
 	res := DoctorResult{OK: true}
-	if self, err := os.Executable(); err == nil {
+	if self, err := Program(); err == nil {
 		res.add("space-job", Good, self)
 	}
 	program, err := runnerProgram()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -106,9 +105,9 @@ func encodingFor(s *session) api.Encoding {
 // once: the runner of the job must never be the child of a process that lives
 // on, and Ctrl-C must not reach a start under way.
 func (s *session) startElsewhere(args []string) (string, error) {
-	self, err := os.Executable()
+	self, err := api.Program()
 	if err != nil {
-		return "", &api.Error{Code: api.Unavailable, Message: "this program cannot be found: " + err.Error()}
+		return "", err
 	}
 	var out, talk bytes.Buffer
 	c := exec.Cmd{
