@@ -27,9 +27,10 @@ type supervisor struct {
 	log  pump
 
 	started   time.Time
-	child     int  // the command's main process, 0 when it could not be started
-	subreaper bool // orphans of the job come to this process
-	blind     bool // there is no /proc: processes cannot be looked at
+	child     int    // the command's main process, 0 when it could not be started
+	childFrom uint64 // when it started: tells it from a later one of the same number
+	subreaper bool   // orphans of the job come to this process
+	blind     bool   // there is no /proc: processes cannot be looked at
 
 	// Written by the main goroutine before it rings, read by the loop.
 	running   atomic.Bool   // the command has been started
@@ -218,7 +219,7 @@ func (r *supervisor) start() {
 		p.RunnerStart = me.start
 	}
 	if c, ok := readProcess(pid); ok {
-		p.ChildStart = c.start
+		p.ChildStart, r.childFrom = c.start, c.start
 	}
 	_ = record.Write(fdPid, p.Append(nil)) // without it the job is only harder to signal
 }

@@ -206,6 +206,62 @@ func everyProcess() (all []process, ok bool) {
 	return all, ok
 }
 
+// runnerNeeds is how many processes and threads a job has at its beginning: the
+// runner's five threads, the command, and room for what the Go runtime of the
+// starter may still ask for.
+const runnerNeeds = 10
+
+// checkProcesses refuses a start for which the user's limit leaves no room. The
+// user's own are counted only when everybody's together come near the limit.
+func checkProcesses() error {
+	var lim unix.Rlimit
+	if unix.Geteuid() == 0 || unix.Getrlimit(unix.RLIMIT_NPROC, &lim) != nil || lim.Cur > 1<<31 {
+		return nil
+	}
+	var buf [128]byte
+	if b, err := readFile("/proc/loadavg", buf[:]); err == nil { // 0.00 0.00 0.00 running/all last
+		if f := strings.Fields(string(b)); len(f) > 3 {
+			_, all, _ := strings.Cut(f[3], "/")
+			if n, err := strconv.ParseUint(all, 10, 64); err == nil && n+runnerNeeds <= lim.Cur {
+				return nil
+			}
+		}
+	}
+	used := threadsOf(unix.Getuid())
+	if used+runnerNeeds > lim.Cur {
+		return &LimitError{Limit: lim.Cur, Used: used, Needed: runnerNeeds}
+	}
+	return nil
+}
+
+// threadsOf counts the processes and threads of a user, as the limit does.
+func threadsOf(uid int) (n uint64) {
+	all, _ := everyProcess()
+	buf := make([]byte, 4096)
+	for _, p := range all {
+		b, err := readFile("/proc/"+strconv.Itoa(p.pid)+"/status", buf)
+		if err != nil {
+			continue
+		}
+		var owner, threads string
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 1 {
+				switch f[0] {
+				case "Uid:":
+					owner = f[1]
+				case "Threads:":
+					threads = f[1]
+				}
+			}
+		}
+		if owner == strconv.Itoa(uid) {
+			t, _ := strconv.ParseUint(threads, 10, 64)
+			n += max(t, 1)
+		}
+	}
+	return n
+}
+
 // firstEnvironment is what a process was executed with, "" where it may not be
 // read.
 func firstEnvironment(pid int) string {

@@ -28,15 +28,28 @@ func (e *HoleError) Error() string {
 	return "punch hole in log: the file system of " + e.Root + " has no holes, so no log can be kept short"
 }
 
+// LimitError is Start's error for a user who may have too few processes: a
+// runner that cannot have its threads would be gone before it could say so.
+type LimitError struct{ Limit, Used, Needed uint64 }
+
+func (e *LimitError) Error() string {
+	n := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	return "start runner: this user may have " + n(e.Limit) + " processes and threads (ulimit -u) and has " + n(e.Used) +
+		"; a job needs " + n(e.Needed) + " to begin with"
+}
+
 // Start makes a job and returns its id once the runner is executing; it waits
 // for nothing that the runner does. It marks every descriptor of the calling
 // process from 3 up close-on-exec, and sets the umask for a moment: it belongs
 // into a process that does little else. Errors are *fs.PathError with the path
-// that failed, *LockError or *HoleError.
+// that failed, *LockError, *HoleError or *LimitError.
 func Start(s Spec) (record.ID, error) {
 	closeOnExec(3)
 	if err := unix.Faccessat(unix.AT_FDCWD, s.Runner, unix.X_OK, 0); err != nil {
 		return "", &fs.PathError{Op: "find", Path: s.Runner, Err: err}
+	}
+	if err := checkProcesses(); err != nil {
+		return "", err
 	}
 	var b builder
 	defer b.close()

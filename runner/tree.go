@@ -63,13 +63,19 @@ func (r *supervisor) treeByMarks() (live []process, sure bool) {
 	there := map[int]bool{0: true}
 	kids := map[int][]process{}
 	var queue []process
+	session := r.child
+	for _, p := range all {
+		if p.pid == session && p.start != r.childFrom {
+			session = 0 // the number is a stranger's by now
+		}
+	}
 	for _, p := range all {
 		there[p.pid] = true
 		kids[p.ppid] = append(kids[p.ppid], p)
 		if p.pid == me || p.pid == 1 {
 			continue
 		}
-		if p.ppid == me || r.child != 0 && p.sid == r.child {
+		if p.ppid == me || session != 0 && p.sid == session {
 			queue = append(queue, p)
 		} else if id, _ := jobOf(firstEnvironment(p.pid)); id == r.id && r.id != "" {
 			queue = append(queue, p)

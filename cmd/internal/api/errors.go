@@ -72,6 +72,7 @@ func fault(err error) error {
 		root      *jobdir.RootError
 		noHoles   *runner.HoleError
 		noLocks   *runner.LockError
+		noRoom    *runner.LimitError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -89,6 +90,8 @@ func fault(err error) error {
 		return &Error{Code: InvalidArgument, Message: "max_log: " + err.Error(), Hint: "start it without --max-log, or with a root on another disk", cause: err}
 	case errors.As(err, &noLocks):
 		return &Error{Code: Unavailable, Message: err.Error(), Hint: "name a root on a local disk: SPACE_JOB_HOME", cause: err}
+	case errors.As(err, &noRoom):
+		return &Error{Code: Unavailable, Message: err.Error(), Hint: "wait until others have ended, or raise the limit", cause: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
