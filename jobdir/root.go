@@ -78,6 +78,7 @@ func (e *DamagedError) Error() string { return fmt.Sprintf("job %s is damaged: %
 // Root is the directory that holds all jobs of a user.
 type Root struct {
 	path    string
+	whole   bool        // all its directories were there, and good, when it was opened
 	network func() bool // whether it lies on a network file system; a seam for tests
 }
 
@@ -119,15 +120,19 @@ func OpenRoot(path string) (*Root, error) {
 			return nil, err
 		}
 		if !exists {
-			break
+			return r, nil
 		}
 	}
+	r.whole = true
 	return r, nil
 }
 
 // Create makes the root and its directories with mode 0700, whatever the
 // umask, and checks those that exist.
 func (r *Root) Create() error {
+	if r.whole {
+		return nil
+	}
 	for i, dir := range r.dirs() {
 		exists, err := checkDir(dir)
 		if err != nil {
