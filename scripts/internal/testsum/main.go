@@ -81,7 +81,7 @@ func main() {
 				passed++
 			case "skip":
 				skipped++
-				show(output[key])
+				showReason(output[key])
 			case "fail":
 				failed++
 				show(output[key])
@@ -115,6 +115,24 @@ func main() {
 // worthShowing leaves out the bare PASS of a package and what has no tests.
 func worthShowing(s string) bool {
 	return s != "PASS\n" && !strings.Contains(s, "[no test files]") && !strings.HasPrefix(s, "testing: warning: no tests to run")
+}
+
+// showReason prints what a skipped test said first, and that it was skipped.
+func showReason(o *strings.Builder) {
+	if o == nil {
+		return
+	}
+	var lines []string
+	for line := range strings.Lines(o.String()) {
+		if !strings.HasPrefix(line, "=== ") {
+			lines = append(lines, line)
+		}
+	}
+	for i, line := range lines {
+		if i == 0 || strings.HasPrefix(strings.TrimSpace(line), "--- SKIP") {
+			fmt.Print(line)
+		}
+	}
 }
 
 // show prints a test's output without the lines that only say it was running.
