@@ -114,6 +114,17 @@ func (j *Job) State() (State, error) {
 	return state, err
 }
 
+// Alive reports whether a runner holds the lock of the job, whatever else its
+// files say: a damaged job, too, may have one.
+func (j *Job) Alive() (bool, error) {
+	d, err := j.open()
+	if err != nil {
+		return false, err
+	}
+	defer d.close()
+	return d.held()
+}
+
 // Info is what the files of a job say.
 type Info struct {
 	ID      ID

@@ -24,10 +24,10 @@ type CancelResult struct {
 	State      jobdir.State `json:"state"`
 	ExitCode   *int         `json:"exit_code"`
 	DurationMS *int64       `json:"duration_ms"`
-	Ended      bool         `json:"already_ended"` // before it was asked to
-	Stopped    int          `json:"stopped"`       // processes that an ended job had left
-	Left       []Process    `json:"left_processes"`
-	Nested     []NestedJob  `json:"nested"` // running jobs that were started from within
+	Ended      bool         `json:"already_ended"`  // before it was asked to
+	Stopped    int          `json:"stopped"`        // processes that an ended job had left
+	Left       []Process    `json:"left_processes"` // null where they cannot be looked at
+	Nested     []NestedJob  `json:"nested"`         // running jobs that were started from within
 	Error      *Error       `json:"error"`
 }
 
@@ -107,24 +107,19 @@ func (a *Actions) nested(ctx context.Context, res *CancelResult, req CancelReque
 
 func (a *Actions) cancel(ctx context.Context, j *jobdir.Job, reason string) CancelResult {
 	res := CancelResult{Job: j.ID(), Left: []Process{}, Nested: []NestedJob{}}
-	state, _, err := cheapState(j)
-	if err == nil && state == jobdir.Running {
-		err = a.ask(ctx, j, reason)
-		if err == nil {
-			state, _, err = cheapState(j)
+	state, alive, err := alive(j)
+	if alive {
+		if err = a.ask(ctx, j, reason); err == nil {
+			state, err = stateOf(j)
 		}
 	} else {
 		res.Ended = true
 	}
 	var info *jobdir.Info
 	if err == nil {
-		info, err = j.Read()
+		info, err = readInfo(j)
 	}
-	switch {
-	case errors.Is(err, jobdir.ErrNotFound):
-		res.Error = notFound(string(j.ID()))
-		return res
-	case err != nil:
+	if err != nil {
 		res.State, res.Error = state, AsError(fault(err))
 		return res
 	}
@@ -134,24 +129,37 @@ func (a *Actions) cancel(ctx context.Context, j *jobdir.Job, reason string) Canc
 		res.Error = &Error{Code: Unavailable, Message: "job " + string(j.ID()) + " ran on another machine, so what it left cannot be looked for here"}
 		return res
 	}
-	if res.Ended || state != jobdir.Cancelled {
-		stopped, left, err := runner.StopLeft(ctx, j.Dir())
-		res.Stopped = stopped
-		for _, p := range left {
-			res.Left = append(res.Left, Process{p.PID, p.Name})
-		}
-		if err != nil {
-			res.Error = AsError(fault(err))
-		}
-	} else if left, err := runner.Left(j.Dir()); info.Exit != nil && info.Exit.Left > 0 && err == nil {
-		for _, p := range left {
-			res.Left = append(res.Left, Process{p.PID, p.Name})
-		}
+	var left []runner.Process
+	switch {
+	case res.Ended || state != jobdir.Cancelled:
+		res.Stopped, left, err = runner.StopLeft(ctx, j.Dir())
+	case info.Exit != nil && info.Exit.Left > 0: // else all are gone, and a look at every process costs time
+		left, err = runner.Left(j.Dir())
 	}
-	if res.Error == nil && len(res.Left) > 0 {
+	res.Left = processesOf(left)
+	if err != nil {
+		if left == nil {
+			res.Left = nil
+		}
+		res.Error = AsError(fault(err))
+	} else if len(left) > 0 {
 		res.Error = &Error{Code: Unavailable, Message: "job " + string(j.ID()) + ": processes that could not be stopped: " + processes(res.Left)}
 	}
 	return res
+}
+
+// alive is a job's state and whether there is a runner to ask: a damaged job's
+// may live. Only the lock tells.
+func alive(j *jobdir.Job) (jobdir.State, bool, error) {
+	state, err := stateOf(j)
+	if err != nil || state != Damaged {
+		return state, state == jobdir.Running, err
+	}
+	held, err := j.Alive()
+	if errors.As(err, new(*jobdir.DamagedError)) { // no directory at all
+		return state, false, nil
+	}
+	return state, held, jobFault(j, err)
 }
 
 // ask asks the runner, and waits until the job has ended.
@@ -197,7 +205,7 @@ func (a *Actions) inner(outer jobdir.ID) ([]*jobdir.Job, error) {
 			break
 		}
 		j := a.root.Job(id)
-		if s, _, err := cheapState(j); err != nil || s != jobdir.Running {
+		if s, err := stateOf(j); err != nil || s != jobdir.Running {
 			continue
 		}
 		up := id

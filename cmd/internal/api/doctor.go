@@ -211,7 +211,7 @@ func (a *Actions) census(res *DoctorResult) {
 	count := make(map[jobdir.State]int)
 	for _, id := range ids {
 		j := a.root.Job(id)
-		s, _, err := cheapState(j)
+		s, err := stateOf(j)
 		if err != nil {
 			continue
 		}

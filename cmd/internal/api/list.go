@@ -73,7 +73,7 @@ func (a *Actions) List(req ListRequest) (ListResult, error) {
 	for _, id := range ids {
 		j := a.root.Job(id)
 		if len(want) > 0 {
-			s, _, err := cheapState(j)
+			s, err := stateOf(j)
 			if err != nil || !want[s] {
 				total--
 				continue
@@ -107,15 +107,21 @@ func known(s string) bool {
 	return false
 }
 
-// cheapState is a job's state without its exit code; a damaged one's is
-// Damaged.
-func cheapState(j *jobdir.Job) (jobdir.State, *jobdir.DamagedError, error) {
+// stateOf is a job's state; a damaged one's is Damaged.
+func stateOf(j *jobdir.Job) (jobdir.State, error) {
 	s, err := j.State()
-	var damaged *jobdir.DamagedError
-	if errors.As(err, &damaged) {
-		return Damaged, damaged, nil
+	if errors.As(err, new(*jobdir.DamagedError)) {
+		return Damaged, nil
 	}
-	return s, nil, err
+	return s, jobFault(j, err)
+}
+
+// jobFault is fault for what went wrong with one job, which may be gone by now.
+func jobFault(j *jobdir.Job, err error) error {
+	if errors.Is(err, jobdir.ErrNotFound) {
+		return notFound(string(j.ID()))
+	}
+	return fault(err)
 }
 
 // warnings are what a list says besides: large logs among the jobs at hand, a

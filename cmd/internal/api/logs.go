@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"strconv"
 	"time"
 
@@ -235,26 +234,13 @@ func (l *logReader) news(res *LogsResult) bool {
 
 // stateAndCode is the state of a job, and its exit code where it has one.
 func stateAndCode(j *jobdir.Job) (jobdir.State, *int, error) {
-	state, err := j.State()
-	var damaged *jobdir.DamagedError
-	switch {
-	case errors.As(err, &damaged):
-		return Damaged, nil, nil
-	case errors.Is(err, jobdir.ErrNotFound):
-		return "", nil, notFound(string(j.ID()))
-	case err != nil:
-		return "", nil, fault(err)
-	case state != jobdir.Exited:
-		return state, nil, nil
+	state, err := stateOf(j)
+	if err != nil || state != jobdir.Exited {
+		return state, nil, err
 	}
-	info, err := j.Read()
-	switch {
-	case errors.Is(err, jobdir.ErrNotFound):
-		return "", nil, notFound(string(j.ID()))
-	case err != nil:
-		return "", nil, fault(err)
-	case info.Exit == nil:
-		return state, nil, nil
+	info, err := readInfo(j)
+	if err != nil || info.Exit == nil {
+		return state, nil, err
 	}
 	return state, info.Exit.ExitCode, nil
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"strconv"
 	"time"
 
@@ -56,14 +55,14 @@ type Entry struct {
 // Missing is the output that a log does not have.
 type Missing struct {
 	Bytes     int64             `json:"bytes"`     // altogether
-	Hole      *record.Hole      `json:"hole"`      // cut out by max_log
+	Hole      *record.Hole      `json:"hole"`      // cut out: by max_log, or where somebody emptied the log
 	Unwritten *record.Unwritten `json:"unwritten"` // could not be written
 }
 
 // StatusResult is an Entry with the end of the log.
 type StatusResult struct {
 	Entry
-	LeftProcesses []Process `json:"left_processes"` // those that run now
+	LeftProcesses []Process `json:"left_processes"` // those that run now; null where they cannot be looked at
 	Tail          string    `json:"tail"`
 	NextOffset    int64     `json:"next_offset"` // where the log goes on after the tail
 	Warnings      []string  `json:"-"`
@@ -81,18 +80,19 @@ func (a *Actions) Status(given string) (StatusResult, error) {
 	if err != nil {
 		return StatusResult{}, err
 	}
-	info, err := a.read(j)
+	info, err := readInfo(j)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	res := StatusResult{Entry: entry(info), LeftProcesses: []Process{}}
 	if mayHaveLeft(info) {
-		if left, err := runner.Left(j.Dir()); err == nil {
-			for _, p := range left {
-				res.LeftProcesses = append(res.LeftProcesses, Process{p.PID, p.Name})
-			}
+		left, err := runner.Left(j.Dir())
+		if err == nil {
+			res.LeftProcesses = processesOf(left)
 			n := len(left)
 			res.Left = &n
+		} else {
+			res.LeftProcesses = nil // they cannot be looked at; Left is the runner's count
 		}
 	}
 	res.Tail, res.NextOffset, err = tail(j)
@@ -117,12 +117,9 @@ func mayHaveLeft(info *jobdir.Info) bool {
 	return info.State == jobdir.Lost || info.Exit != nil && info.Exit.Left > 0
 }
 
-func (a *Actions) read(j *jobdir.Job) (*jobdir.Info, error) {
+func readInfo(j *jobdir.Job) (*jobdir.Info, error) {
 	info, err := j.Read()
-	if errors.Is(err, jobdir.ErrNotFound) {
-		return nil, notFound(string(j.ID()))
-	}
-	return info, fault(err)
+	return info, jobFault(j, err)
 }
 
 // entry is what a job's files say, in the shape that callers see.
@@ -244,6 +241,14 @@ func lastBytes(s string, n int) string {
 		}
 	}
 	return s
+}
+
+func processesOf(l []runner.Process) []Process {
+	out := make([]Process, len(l))
+	for i, p := range l {
+		out[i] = Process{p.PID, p.Name}
+	}
+	return out
 }
 
 func (p Process) String() string { return strconv.Itoa(p.PID) + " (" + p.Name + ")" }

@@ -56,11 +56,12 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 	if err != nil {
 		return res, err
 	}
-	limited, cancel := context.WithCancel(ctx)
+	limited := ctx
 	if req.Timeout > 0 {
+		var cancel context.CancelFunc
 		limited, cancel = context.WithTimeout(ctx, req.Timeout)
+		defer cancel()
 	}
-	defer cancel()
 	ended, err := await(limited, jobs, req.Any)
 	if ctx.Err() != nil {
 		return res, ctx.Err()
@@ -73,7 +74,7 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 		jobs = jobs[ended : ended+1]
 	}
 	for _, j := range jobs {
-		info, err := a.read(j)
+		info, err := readInfo(j)
 		if err != nil {
 			return res, err
 		}
@@ -96,13 +97,17 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 func await(ctx context.Context, jobs []*jobdir.Job, first bool) (int, error) {
 	if first { // of those that have ended, the first in the order given
 		for i, j := range jobs {
-			if s, _, err := cheapState(j); err == nil && s != jobdir.Running {
+			s, err := j.State()
+			if err != nil {
+				return i, jobFault(j, err) // a damaged one has no end
+			}
+			if s != jobdir.Running {
 				return i, nil
 			}
 		}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	type end struct {
 		i   int
 		err error
@@ -111,12 +116,7 @@ func await(ctx context.Context, jobs []*jobdir.Job, first bool) (int, error) {
 	for i, j := range jobs {
 		go func() {
 			_, err := j.WaitEnd(ctx)
-			if errors.Is(err, jobdir.ErrNotFound) {
-				err = notFound(string(j.ID()))
-			} else {
-				err = fault(err)
-			}
-			ends <- end{i, err}
+			ends <- end{i, jobFault(j, err)}
 		}()
 	}
 	for range jobs {

@@ -91,8 +91,15 @@ func cancelText(r *api.CancelResult) string {
 	if r.DurationMS != nil {
 		text += " after " + api.FormatDuration(time.Duration(*r.DurationMS)*time.Millisecond)
 	}
+	if r.State == api.Damaged && !r.Ended {
+		text += ", and its runner has stopped it"
+	}
 	if r.Ended {
-		text += " (it had ended before"
+		before := "it had ended before"
+		if r.State == api.Damaged {
+			before = "no runner of it is alive here"
+		}
+		text += " (" + before
 		if r.Stopped > 0 {
 			text += "; stopped " + count(r.Stopped, "process") + " that it had left"
 		}
