@@ -70,15 +70,10 @@ func ended(dir int) (bool, error) {
 	if whole(dir, record.Exit) {
 		return true, nil
 	}
-	fd, err := record.Open(dir, record.Pid, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		if e, ok := err.(*fs.PathError); ok && e.Err == unix.ENOENT {
-			return true, nil
-		}
-		return false, err
+	held, err := heldAt(dir)
+	if e, ok := err.(*fs.PathError); ok && e.Err == unix.ENOENT {
+		return true, nil
 	}
-	defer unix.Close(fd)
-	held, err := record.Held(fd)
 	return !held, err
 }
 
@@ -117,15 +112,9 @@ func signalRunner(dir int, sig unix.Signal) {
 }
 
 func readPid(dir int) (record.ProcessRecord, bool) {
-	fd, err := record.Open(dir, record.Pid, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	b, err := readRecord(dir, record.Pid)
 	if err != nil {
 		return record.ProcessRecord{}, false
 	}
-	defer unix.Close(fd)
-	var b [record.ReservedSize]byte
-	n, err := unix.Pread(fd, b[:], 0)
-	if err != nil {
-		return record.ProcessRecord{}, false
-	}
-	return record.ParseProcess(b[:n])
+	return record.ParseProcess(b)
 }

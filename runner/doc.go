@@ -24,16 +24,23 @@
 // size of files cuts the log (counted), one on CPU time can lose the job, one on
 // address space can stop the start. Set such limits inside the command.
 //
+// Where the kernel has no splice, bytes pass through the runner's memory, and up
+// to 64 KiB go with it when it is killed.
+//
+// The Go runtime ends a process that gets TERM, HUP, INT or QUIT before its
+// program can say otherwise: such a signal in the first millisecond of a runner
+// loses the job. Later ones are ignored.
+//
 // On macOS there is no subreaper. The tree is found by parent, by session and
 // by SPACE_JOB in the environment; a process that has left its session, whose
-// parent is gone and that has cleared its environment escapes. There are no
-// open-file-description locks (flock serves) and no splice: bytes pass through
-// the runner's memory, and up to 64 KiB go with it when it is killed.
+// parent is gone and that has cleared its environment escapes, and so does one
+// whose environment the system hides (Apple's own programs). There are no
+// open-file-description locks (flock serves), no splice and no pidfds.
 //
 // What Start's caller may not do is be long-lived: a process that goes on
 // should start jobs through the space-job command, or it stays the runner's
 // parent.
 //
-// The package links neither os nor fmt nor encoding/json: what a runner weighs
+// The package imports neither os nor fmt nor encoding/json: what a runner weighs
 // is paid once for every job that runs.
 package runner

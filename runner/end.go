@@ -11,16 +11,17 @@ import (
 	"space-job/jobdir/record"
 )
 
-// How long a disk that takes no record at all is asked again.
+// How often, and how long, a disk that takes no record at all is asked again.
 const (
-	recordRetry = time.Second
-	recordTries = 30
+	recordEvery  = time.Second
+	recordWithin = 30 * time.Second
 )
 
 // record commits the end of the job: timing, then exit. Both go over space
 // that was set aside at the start. The failing of timing never stops exit; an
 // exit that cannot be written (a disk gone read-only) is tried again for half a
-// minute, and then the job is lost, as it would be by a runner that was killed.
+// minute. Then this process ends, and the job is lost, as it would be by a
+// runner that was killed.
 func (r *supervisor) record(e record.ExitRecord) {
 	now := time.Now()
 	e.At = now
@@ -35,17 +36,19 @@ func (r *supervisor) record(e record.ExitRecord) {
 	if fd := r.reserved(record.ReservedTiming); fd >= 0 {
 		if record.Write(fd, t.Append(nil)) == nil {
 			crash("end.timing")
-			_ = unix.Renameat(fdDir, record.ReservedTiming, fdDir, record.Timing)
+			_ = record.RenameNoReplace(fdDir, record.ReservedTiming, record.Timing)
 			crash("end.timed")
 		}
 		unix.Close(fd)
 	}
 	b := e.Append(nil)
-	for range recordTries {
-		if r.commit(b) {
-			return
+	for !r.commit(b) {
+		if time.Since(now) > recordWithin {
+			syscall.Exit(1)
 		}
-		_ = r.ev.wait(-1, recordRetry)
+		for next := time.Now().Add(recordEvery); time.Now().Before(next); {
+			r.ev.wait(-1, time.Until(next)) // a canceller rings meanwhile
+		}
 	}
 }
 
@@ -91,9 +94,11 @@ func (r *supervisor) commit(b []byte) bool {
 		return false
 	}
 	crash("end.renamed")
-	if fd, err := record.Open(fdDir, record.Cmd, unix.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
-		_ = record.Sync(fd) // an end is worth little without what it is the end of
-		unix.Close(fd)
+	for _, name := range []string{record.Cmd, record.Timing} { // an end is worth little without what it is the end of
+		if fd, err := record.Open(fdDir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
+			_ = record.Sync(fd)
+			unix.Close(fd)
+		}
 	}
 	_ = record.Sync(fdDir)
 	if fd, err := record.Open(fdDir, "..", unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
@@ -104,20 +109,27 @@ func (r *supervisor) commit(b []byte) bool {
 	return true
 }
 
+// readRecord reads a small file of a directory.
+func readRecord(dir int, name string) ([]byte, error) {
+	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, record.ReservedSize)
+	for {
+		n, err := unix.Pread(fd, b, 0)
+		if err != unix.EINTR {
+			return b[:max(n, 0)], err
+		}
+	}
+}
+
 // whole reports whether a record looks complete: an object, from its brace to
 // its brace. Its readers parse it; this only tells a torn one.
 func whole(dir int, name string) bool {
-	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	var b [record.ReservedSize]byte
-	n, err := unix.Pread(fd, b[:], 0)
-	if err != nil || n <= 0 {
-		return false
-	}
-	s := strings.TrimSpace(string(b[:n]))
+	b, _ := readRecord(dir, name)
+	s := strings.TrimSpace(string(b))
 	return strings.HasPrefix(s, `{"state":"`) && strings.HasSuffix(s, "}")
 }
 

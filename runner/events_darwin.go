@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -10,12 +11,6 @@ import (
 // the reaper.
 type events struct {
 	kq int // signals, which it reports although they are blocked, and the reaper's ring
-}
-
-type ready struct {
-	pipe, hungUp bool // bytes to read; nobody left who could write
-	look, stop   bool // sigLook, sigStop
-	reaped       bool
 }
 
 func newEvents() (e events, err error) {
@@ -43,7 +38,7 @@ func (e *events) wait(pipe int, timeout time.Duration) (r ready) {
 	}
 	ms := -1
 	if timeout >= 0 {
-		ms = int((timeout + time.Millisecond - 1) / time.Millisecond)
+		ms = int(min((timeout+time.Millisecond-1)/time.Millisecond, math.MaxInt32))
 	}
 	if n, err := unix.Poll(fds, ms); err != nil || n == 0 {
 		return r

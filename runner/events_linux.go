@@ -14,13 +14,8 @@ type events struct {
 	reaped  int // an eventfd, rung by the reaper
 }
 
-type ready struct {
-	pipe, hungUp bool // bytes to read; nobody left who could write
-	look, stop   bool // sigLook, sigStop
-	reaped       bool
-}
-
 func newEvents() (e events, err error) {
+	e = events{-1, -1}
 	var set unix.Sigset_t
 	for _, sig := range []unix.Signal{sigLook, sigStop} {
 		set.Val[(sig-1)/64] |= 1 << ((sig - 1) % 64)

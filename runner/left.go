@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"io/fs"
 	"path"
 	"time"
 
@@ -18,14 +19,15 @@ type Process struct {
 
 // Left finds the processes of the ended or lost job in dir that still run: those
 // of its session in the same boot, those with its id in their first
-// environment, and what is below either. Other jobs are not among them.
+// environment, and what is below either. Other jobs are not among them. It fails
+// where processes cannot be looked at.
 func Left(dir string) ([]Process, error) {
 	find, err := leftOf(dir)
 	if err != nil {
 		return nil, err
 	}
-	procs, _ := find()
-	return public(procs), nil
+	procs, err := find()
+	return public(procs), err
 }
 
 // StopLeft ends the processes that Left finds, as a cancel ends a tree, and
@@ -34,6 +36,9 @@ func Left(dir string) ([]Process, error) {
 func StopLeft(ctx context.Context, dir string) (stopped int, remaining []Process, err error) {
 	find, err := leftOf(dir)
 	if err != nil {
+		return 0, nil, err
+	}
+	if _, err := find(); err != nil {
 		return 0, nil, err
 	}
 	s := newStopper(time.Now(), func() ([]process, bool) { procs, _ := find(); return procs, true })
@@ -57,67 +62,23 @@ func public(procs []process) []Process {
 }
 
 // leftOf is how the leftovers of the job in dir are found.
-func leftOf(dir string) (find func() ([]process, bool), err error) {
-	id := path.Base(dir)
-	root := path.Dir(path.Dir(dir))
+func leftOf(dir string) (find func() ([]process, error), err error) {
 	d, err := record.Open(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(d)
-	p, ok := readPid(d)
-	if !ok || p.BootID != record.BootID() {
-		p.ChildPID = 0 // its numbers are another boot's
+	s := search{id: path.Base(dir), root: path.Dir(path.Dir(dir)), me: unix.Getpid()}
+	if p, ok := readPid(d); ok && p.BootID == record.BootID() { // else its numbers are another boot's
+		s.session, s.from = p.ChildPID, p.ChildStart
+		// The runner stays while something can write to the log.
+		s.runner = process{pid: p.RunnerPID, start: p.RunnerStart}
 	}
-	me := unix.Getpid()
-	return func() ([]process, bool) {
+	return func() ([]process, error) {
 		all, ok := everyProcess()
-		return leftAmong(all, p, me, func(pid int) (string, string) { return jobOf(firstEnvironment(pid)) }, id, root), ok
+		if !ok {
+			return nil, &fs.PathError{Op: "look for processes in", Path: "/proc", Err: unix.ENOENT}
+		}
+		return s.among(all, markOf), nil
 	}, nil
-}
-
-// leftAmong picks from all processes those that the job left. jobOf reads the
-// job and root out of a process's first environment.
-func leftAmong(all []process, rec record.ProcessRecord, me int, jobOf func(int) (string, string), id, root string) []process {
-	session := rec.ChildPID
-	for _, p := range all {
-		if p.pid == session && p.start != rec.ChildStart {
-			session = 0 // the number is a stranger's by now
-		}
-	}
-	kids := map[int][]process{}
-	var queue []process
-	for _, p := range all {
-		kids[p.ppid] = append(kids[p.ppid], p)
-		if p.pid == me || p.pid == 1 {
-			continue
-		}
-		job, home := jobOf(p.pid)
-		ours := job == id && (home == "" || path.Clean(home) == root)
-		if ours && p.pid == rec.RunnerPID && p.start == rec.RunnerStart {
-			continue // the runner stays while something can write to the log
-		}
-		if ours || session != 0 && p.sid == session && !isOther(job, home, id, root) {
-			queue = append(queue, p)
-		}
-	}
-	seen := map[int]bool{me: true}
-	var out []process
-	for len(queue) > 0 {
-		p := queue[0]
-		queue = queue[1:]
-		if seen[p.pid] {
-			continue
-		}
-		seen[p.pid] = true
-		if !p.zombie {
-			out = append(out, p)
-		}
-		for _, k := range kids[p.pid] {
-			if job, home := jobOf(k.pid); !isOther(job, home, id, root) {
-				queue = append(queue, k)
-			}
-		}
-	}
-	return out
 }

@@ -17,6 +17,7 @@ const (
 	pipeSmall = 64 << 10 // the kernel's own size, which an idle job must keep: a user has 64 MiB of them
 	pipeLarge = 1 << 20
 	growAfter = 8 // full bites in a row
+	growAgain = 10 * time.Second
 	quiet     = time.Second
 
 	headKept = 1 << 20 // of a log kept short, its beginning
@@ -44,6 +45,7 @@ type pump struct {
 
 	large   bool      // the pipe has been grown
 	full    int       // full bites in a row
+	growAt  time.Time // when growing it may be tried again
 	lastRun time.Time // when bytes were last moved
 
 	dropped record.DroppedRecord
@@ -53,7 +55,7 @@ type pump struct {
 	held    bool      // the job has been held back once
 	until   time.Time // until when it is held back, zero: it is not
 	retryAt time.Time // when the log is tried again
-	holes   time.Time // when the log was last searched for a hole
+	blocks  int64     // that the log took at the last look; 0: not looked at since a hole was punched
 }
 
 func (p *pump) init(maxLog int64) {
@@ -122,7 +124,7 @@ func (p *pump) drain() {
 	left := pending(fdPipe) + len(p.carry)
 	for left > 0 && !p.hungUp {
 		n, err := p.bite(min(left, biteSize))
-		if err == unix.EAGAIN || n == 0 && err == nil {
+		if err != nil || n == 0 {
 			break
 		}
 		left -= n
@@ -161,7 +163,7 @@ func (p *pump) bite(max int) (int, error) {
 func (p *pump) move(max int) (int, error) {
 	if !p.noSplice {
 		n, err := splice(fdPipe, fdLog, p.off, max)
-		if err != unix.EINVAL && err != unix.ENOSYS && err != unix.EOPNOTSUPP {
+		if !noCall(err) {
 			return n, err
 		}
 		p.noSplice = true
@@ -189,6 +191,12 @@ func (p *pump) move(max int) (int, error) {
 	}
 }
 
+// noCall reports whether a system call was refused for itself: not known, not
+// for this kind of file, or kept from the process by a sandbox.
+func noCall(err error) bool {
+	return err == unix.EINVAL || err == unix.ENOSYS || err == unix.EOPNOTSUPP || err == unix.EPERM
+}
+
 func readPipe(b []byte) (int, error) {
 	for {
 		n, err := unix.Read(fdPipe, b)
@@ -208,13 +216,11 @@ func (p *pump) flow(n int) {
 		} else {
 			p.full = 0
 		}
-		if p.full >= growAfter {
+		if p.full >= growAfter && p.lastRun.After(p.growAt) {
 			_, err := unix.FcntlInt(fdPipe, fSetPipeSize, pipeLarge)
 			p.large = err == nil
 			p.full = 0
-			if err != nil { // the user's pipes are used up: ask again much later
-				p.full = -1 << 20
-			}
+			p.growAt = p.lastRun.Add(growAgain) // for when the user's pipes are used up
 		}
 	}
 	if p.maxLog > 0 {
@@ -245,6 +251,7 @@ func (p *pump) cut() {
 	p.writeDropped()
 	crash("log.dropped")
 	_ = record.Punch(fdLog, start, to-start)
+	p.blocks = 0
 	crash("log.punched")
 }
 
@@ -255,8 +262,12 @@ func (p *pump) look() {
 	if unix.Fstat(fdLog, &st) != nil {
 		return
 	}
+	fewer := st.Blocks < p.blocks // a cut gave some back; so may a file system that compresses
+	p.blocks = st.Blocks
 	if st.Size == p.off {
-		p.search(&st)
+		if fewer {
+			p.search(&st)
+		}
 		return
 	}
 	if st.Size < p.off {
@@ -272,21 +283,8 @@ func (p *pump) look() {
 }
 
 // search looks for zeros that nobody wrote: they are left by a cut that fell
-// between a look and the write after it. A log that has its blocks costs
-// nothing here.
+// between a look and the write after it.
 func (p *pump) search(st *unix.Stat_t) {
-	size := st.Size
-	if h := p.dropped.Hole; h != nil {
-		size -= h.To - h.From
-	}
-	if st.Blocks*512 >= size-2*blockSize {
-		return
-	}
-	now := time.Now()
-	if now.Sub(p.holes) < retryEvery {
-		return
-	}
-	p.holes = now
 	from := int64(0)
 	if h := p.dropped.Hole; h != nil && h.From == 0 {
 		from = h.To

@@ -35,10 +35,10 @@ func splice(pipe, file int, off int64, max int) (int, error) {
 func throwAway(max int) (int, error) {
 	for {
 		n, err := unix.Splice(fdPipe, nil, fdNull, nil, max, unix.SPLICE_F_NONBLOCK)
-		switch err {
-		case unix.EINTR:
+		switch {
+		case err == unix.EINTR:
 			continue
-		case unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP:
+		case noCall(err):
 			return readPipe(make([]byte, min(max, pipeSmall)))
 		}
 		return int(n), err

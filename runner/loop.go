@@ -28,7 +28,7 @@ func (r *supervisor) loop() {
 	// The first turn does not wait, and looks at everything: what rang before is
 	// not rung again, and signals that came around the fork were not heard.
 	now := time.Now()
-	ready := ready{reaped: true, look: true}
+	woken := ready{reaped: true, look: true}
 	for {
 		if status := r.status.Load(); !ended && stop == nil && status&leaderEnded != 0 {
 			r.end(record.Exited, nil)
@@ -36,19 +36,19 @@ func (r *supervisor) loop() {
 		}
 		if !ended && stop == nil {
 			switch {
-			case ready.stop, ready.look && r.asked():
-				stop, reason = r.stopTree(), record.Cancelled
+			case woken.stop, woken.look && r.asked():
+				stop, reason = r.stopTree(now), record.Cancelled
 			case !deadline.IsZero() && !now.Before(deadline):
-				stop, reason = r.stopTree(), record.TimedOut
+				stop, reason = r.stopTree(now), record.TimedOut
 			}
 		}
-		if stop != nil && !ended && (ready.reaped || !now.Before(stop.next)) {
+		if stop != nil && !ended && (woken.reaped || !now.Before(stop.next)) {
 			if stop.turn(now) {
 				r.end(reason, stop)
 				ended = true
 			}
 		}
-		if ready.pipe || ready.hungUp || ended {
+		if woken.pipe || woken.hungUp || ended {
 			r.log.turn()
 		}
 		r.log.tick(now)
@@ -67,8 +67,8 @@ func (r *supervisor) loop() {
 		if r.blind && !ended {
 			timeout = sooner(timeout, blindLook)
 		}
-		ready = r.ev.wait(r.log.pollFD(), timeout)
-		ready.look = ready.look || r.blind
+		woken = r.ev.wait(r.log.pollFD(), timeout)
+		woken.look = woken.look || r.blind
 		now = time.Now()
 	}
 }
@@ -83,9 +83,9 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 // stopTree prepares to end every process of the job.
-func (r *supervisor) stopTree() *stopper {
+func (r *supervisor) stopTree(now time.Time) *stopper {
 	r.wantReaps.Store(true)
-	return newStopper(time.Now(), func() ([]process, bool) { return r.tree() })
+	return newStopper(now, r.tree)
 }
 
 // end records how the job ended, with what its pipe held by then in the log.

@@ -18,7 +18,7 @@ const (
 	lastChance = 10 * time.Second
 )
 
-// A runner supervises one job.
+// A supervisor is the runner of one job.
 type supervisor struct {
 	id   string // of the job, "" when the environment does not say
 	root string
@@ -60,7 +60,7 @@ func Main() {
 	ignoreTermination()
 	var err error
 	if r.ev, err = newEvents(); err != nil {
-		r.refuse(&ExitError{Op: "prepare", Err: err})
+		r.refuse(&startError{Op: "prepare", Err: err})
 	}
 	r.subreaper = becomeSubreaper()
 	_, seen := readProcess(unix.Getpid())
@@ -98,13 +98,13 @@ func (r *supervisor) arm() {
 	<-asleep
 }
 
-// ExitError says why a command could not be executed.
-type ExitError struct {
+// startError says why a command could not be executed.
+type startError struct {
 	Op, Path string
 	Err      error
 }
 
-func (e *ExitError) Error() string {
+func (e *startError) Error() string {
 	if e.Path == "" {
 		return e.Op + ": " + e.Err.Error()
 	}
@@ -156,18 +156,8 @@ func (r *supervisor) takeOver() bool {
 func (r *supervisor) asked() bool { return filled(fdDir, record.Cancel) }
 
 func filled(dir int, name string) bool {
-	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	var b [record.ReservedSize]byte
-	for {
-		n, err := unix.Pread(fd, b[:], 0)
-		if err != unix.EINTR {
-			return err == nil && !record.IsBlank(b[:n])
-		}
-	}
+	b, err := readRecord(dir, name)
+	return err == nil && !record.IsBlank(b)
 }
 
 // start forks the command, and writes down who is who.
@@ -176,14 +166,14 @@ func (r *supervisor) start() {
 	err := unix.Fchdir(fdCwd)
 	r.started = time.Now()
 	if err != nil {
-		r.unstarted(126, &ExitError{Op: "enter the working directory", Err: err})
+		r.unstarted(126, &startError{Op: "enter the working directory", Err: err})
 	} else if !r.h.found {
 		what := unix.ENOENT
 		code := 127
 		if r.h.denied {
 			what, code = unix.EACCES, 126
 		}
-		r.unstarted(code, &ExitError{Op: "execute", Path: r.h.argv[0], Err: what})
+		r.unstarted(code, &startError{Op: "execute", Path: r.h.argv[0], Err: what})
 	}
 	files := []uintptr{fdNull, fdOut, fdOut}
 	attr := &syscall.ProcAttr{Env: r.h.env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
@@ -206,11 +196,11 @@ func (r *supervisor) start() {
 		if err == unix.EAGAIN || err == unix.ENOMEM {
 			op = "fork for"
 		}
-		r.unstarted(code, &ExitError{Op: op, Path: r.h.argv[0], Err: err})
+		r.unstarted(code, &startError{Op: op, Path: r.h.argv[0], Err: err})
 	}
 	crash("run.forked")
 	r.child = pid
-	r.h.env, r.h.argv = nil, nil
+	r.h = handover{timeout: r.h.timeout, maxLog: r.h.maxLog} // the rest was large, and is secret
 	p := record.ProcessRecord{
 		RunnerPID: unix.Getpid(), ChildPID: pid,
 		BootID: record.BootID(), MachineID: record.MachineID(), StartedAt: r.started,
@@ -225,13 +215,13 @@ func (r *supervisor) start() {
 }
 
 // unstarted records that the command did not come to run.
-func (r *supervisor) unstarted(code int, why *ExitError) {
+func (r *supervisor) unstarted(code int, why *startError) {
 	r.record(record.ExitRecord{State: record.Exited, ExitCode: &code, Error: why.Error()})
 	r.leave()
 }
 
 // refuse records that this runner cannot watch anything.
-func (r *supervisor) refuse(why *ExitError) {
+func (r *supervisor) refuse(why *startError) {
 	r.started = time.Now()
 	r.unstarted(126, why)
 }

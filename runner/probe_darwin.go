@@ -1,13 +1,5 @@
 package runner
 
-// Help is something of the kernel that a runner uses where it is there; each
-// has a plain fallback.
-type Help struct {
-	Name string
-	OK   bool
-	Note string // what is done without it
-}
-
 // Probe names what macOS does not have; nothing of it can be switched on.
 func Probe() []Help {
 	return []Help{

@@ -9,14 +9,6 @@ import (
 	"space-job/jobdir/record"
 )
 
-// Help is something of the kernel that a runner uses where it is there; each
-// has a plain fallback.
-type Help struct {
-	Name string
-	OK   bool
-	Note string // where it is not: what is done without it
-}
-
 // Probe looks which of the kernel's helps are there, by using each once. What
 // depends on a file system is tried in memory: a start tries it on the root.
 func Probe() []Help {

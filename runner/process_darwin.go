@@ -7,15 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one process as the kernel's process table shows it.
-type process struct {
-	pid, ppid, sid int
-	start          uint64 // microseconds since 1970: tells it from a later one of the same number
-	comm           string
-	zombie         bool
-	group          bool // all of the process group pid
-}
-
 func fromKinfo(k *unix.KinfoProc) process {
 	const zombie = 5 // SZOMB
 	p := process{

@@ -10,15 +10,6 @@ import (
 	"space-job/jobdir/record"
 )
 
-// process is one process as /proc shows it.
-type process struct {
-	pid, ppid, sid int
-	start          uint64 // ticks since boot: tells it from a later one of the same number
-	comm           string
-	zombie         bool
-	group          bool // all of the process group pid, where there is no /proc to tell them apart
-}
-
 // readProcess looks at one process.
 func readProcess(pid int) (process, bool) {
 	var buf [1024]byte
@@ -85,7 +76,8 @@ func (r *supervisor) tree() (live []process, sure bool) {
 	if !r.subreaper {
 		return r.treeByMarks()
 	}
-	return below(unix.Getpid(), func(p process) bool { return isOtherJob(p.pid, r.id, r.root) })
+	s := search{id: r.id, root: r.root}
+	return below(unix.Getpid(), func(p process) bool { return s.other(markOf(p.pid)) })
 }
 
 // below is every live process below a process, in no order, without those that

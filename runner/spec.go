@@ -96,11 +96,20 @@ func (h *handover) openPipe(b []byte) (int, error) {
 	return p[0], nil
 }
 
+// close gives up what openPipe has opened.
+func (h *handover) close() {
+	if h.sender != 0 {
+		unix.Close(h.sender)
+		h.sender = 0
+	}
+}
+
 // finish sends what openPipe could not. A runner that has gone shows as lost.
 func (h *handover) finish() {
 	if h.sender == 0 {
 		return
 	}
+	defer h.close()
 	_ = unix.SetNonblock(h.sender, false)
 	for len(h.rest) > 0 {
 		n, err := unix.Write(h.sender, h.rest)
@@ -109,7 +118,6 @@ func (h *handover) finish() {
 		}
 		h.rest = h.rest[max(n, 0):]
 	}
-	unix.Close(h.sender)
 }
 
 // decode reads a hand-over. Its strings share b's memory.

@@ -38,10 +38,11 @@ func (e *LimitError) Error() string {
 		"; a job needs " + n(e.Needed) + " to begin with"
 }
 
-// Start makes a job and returns its id once the runner is executing; it waits
-// for nothing that the runner does. It marks every descriptor of the calling
-// process from 3 up close-on-exec, and sets the umask for a moment: it belongs
-// into a process that does little else. Errors are *fs.PathError with the path
+// Start makes a job and returns its id once the runner is executing. It waits
+// for nothing that the runner does, except where an environment has to pass
+// through a pipe. It marks every descriptor of the calling process from 3 up
+// close-on-exec, sets the umask for a moment, and gives ignored signals their
+// default disposition: it belongs into a process that does little else. Errors are *fs.PathError with the path
 // that failed, *LockError, *HoleError or *LimitError.
 func Start(s Spec) (record.ID, error) {
 	closeOnExec(3)
@@ -59,6 +60,7 @@ func Start(s Spec) (record.ID, error) {
 	}
 	h := handover{argv: s.Argv, env: withoutJob(s.Env), timeout: s.Timeout, maxLog: s.MaxLog}
 	h.path, h.found, h.denied = lookPath(b.cwd, s.Argv[0], s.Env)
+	defer h.close()
 	if b.null, err = record.Open(unix.AT_FDCWD, "/dev/null", unix.O_RDWR, 0); err != nil {
 		return "", err
 	}
@@ -141,6 +143,12 @@ func (b *builder) build(s *Spec) (err error) {
 	}
 	if err := record.Lock(b.pid); err != nil {
 		return b.fault(s, "lock", record.Pid, err)
+	}
+	if held, err := heldAt(b.dir); !held {
+		if err != nil {
+			return b.fault(s, "look at the lock of", record.Pid, err)
+		}
+		return &LockError{s.Root}
 	}
 	crash("start.locked")
 	for _, name := range []string{record.Cancel, record.Dropped, record.ReservedTiming, record.ReservedExit} {
@@ -275,31 +283,43 @@ func (b *builder) launch(s *Spec) (pid int, err error) {
 
 // prove lets go of the lock and looks whether the runner has it, on an open
 // file of its own. A runner that is alive without it means a file system that
-// does not keep locks: the job is taken back.
+// does not keep locks over an exec: the job is stopped, and taken back.
 func (b *builder) prove(s *Spec, pid int) error {
 	unix.Close(b.pid)
 	b.pid = 0
-	fd, err := record.Open(b.dir, record.Pid, unix.O_RDONLY, 0)
-	if err != nil {
-		return nil // ended and pruned already, or out of descriptors: nothing is disproved
+	// The runner is this process's child, so its number is its own until it is
+	// waited for. One that is about to go has let go of the lock a moment before.
+	for range 100 {
+		held, err := heldAt(b.dir)
+		if held || err != nil || exists(b.dir, record.Exit) {
+			return nil // or pruned already, or out of descriptors: nothing is disproved
+		}
+		if done, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); done != 0 {
+			return nil // what its files say is true
+		}
+		time.Sleep(time.Millisecond)
 	}
-	defer unix.Close(fd)
-	held, err := record.Held(fd)
-	if err != nil || held {
-		return nil
+	_ = fillCancel(b.dir, record.CancelRecord{At: time.Now(), Reason: "the lock is not kept"})
+	for range int((grace + lastChance) / askEvery) {
+		_ = unix.Kill(pid, sigLook)
+		if done, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); done != 0 {
+			break
+		}
+		time.Sleep(askEvery)
 	}
-	// The runner is this process's child, so its number is its own until waited for.
-	if done, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); done != 0 {
-		return nil // it has ended already: what its files say is true
-	}
-	held, err = record.Held(fd)
-	if err != nil || held || exists(b.dir, record.Exit) {
-		return nil
-	}
-	_ = unix.Kill(pid, unix.SIGKILL)
-	_, _ = unix.Wait4(pid, nil, 0, nil)
 	b.discard()
 	return &LockError{s.Root}
+}
+
+// heldAt reports whether the lock of a job is seen to be held by who looks at it
+// from outside.
+func heldAt(dir int) (bool, error) {
+	fd, err := record.Open(dir, record.Pid, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	return record.Held(fd)
 }
 
 // discard removes a job that nobody was told of.

@@ -1,10 +1,13 @@
 package runner
 
 import (
+	"strconv"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"space-job/jobdir/record"
 )
 
 // openDirFlags opens a directory that may be entered but perhaps not read.
@@ -12,6 +15,17 @@ const openDirFlags = unix.O_SEARCH | unix.O_DIRECTORY | unix.O_CLOEXEC
 
 // closeOnExec marks every descriptor from first up.
 func closeOnExec(first int) {
+	if dir, err := record.Open(unix.AT_FDCWD, "/dev/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
+		defer unix.Close(dir)
+		err = record.EachName(dir, func(name []byte) {
+			if fd, err := strconv.Atoi(string(name)); err == nil && fd >= first {
+				unix.CloseOnExec(fd)
+			}
+		})
+		if err == nil {
+			return
+		}
+	}
 	var lim unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
 	for fd := first; fd < int(min(lim.Cur, 1<<14)); fd++ {

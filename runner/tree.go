@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -8,23 +9,16 @@ import (
 	"space-job/jobdir/record"
 )
 
-// isOtherJob reports whether a process began as part of another job that
-// exists: a runner that a job started, say. Its first environment says so, and
-// where that job's root is.
-func isOtherJob(pid int, id, root string) bool {
-	other, home := jobOf(firstEnvironment(pid))
-	return isOther(other, home, id, root)
+// mark is what a process's first environment says of where it belongs.
+type mark struct {
+	job, root string // "" where it names none
+	blank     bool   // it is empty, or may not be read
 }
 
-func isOther(other, home, id, root string) bool {
-	if other == "" || other == id {
-		return false
-	}
-	if !strings.HasPrefix(home, "/") {
-		home = root
-	}
-	var st unix.Stat_t
-	return unix.Lstat(home+"/"+record.Jobs+"/"+other, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+func markOf(pid int) mark {
+	environ := firstEnvironment(pid)
+	job, root := jobOf(environ)
+	return mark{job, root, environ == ""}
 }
 
 // jobOf finds the job that an environment names, "" when there is none, and the
@@ -42,53 +36,66 @@ func jobOf(environ string) (id, root string) {
 	return id, root
 }
 
-// group is what can be reached where there is no /proc: the command's process
-// group, as one. What has left it is beyond reach, and whether anything has is
-// known only where orphans come to the runner.
-func (r *supervisor) group() (live []process, sure bool) {
-	if r.child != 0 && unix.Kill(-r.child, 0) != unix.ESRCH {
-		return []process{{pid: r.child, comm: "the process group", group: true}}, true
-	}
-	return nil, r.childless.Load()
+// search finds the processes of one job among all that there are, by what they
+// bear: for where the job's orphans do not come to its runner, or there is no
+// runner any more.
+type search struct {
+	id, root string  // the job
+	session  int     // the command's process, whose session it leads, 0 if there is none
+	from     uint64  // when that started
+	me       int     // the process that searches: none of the job's
+	below    bool    // me's children are the job's
+	runner   process // none of them either
 }
 
-// treeByMarks is every live process of the job that can be found where the
-// system does not bring its orphans to the runner: below this process, of the
-// command's session, or with the job's id in its first environment. Other jobs
-// and what is below them are left out. It is not sure where a parent has ended
-// during the look.
-func (r *supervisor) treeByMarks() (live []process, sure bool) {
-	all, sure := everyProcess()
-	me := unix.Getpid()
-	there := map[int]bool{0: true}
+// other reports whether a process began as part of another job that exists: a
+// runner that a job started, say.
+func (s *search) other(m mark) bool {
+	if m.job == "" || m.job == s.id {
+		return false
+	}
+	root := m.root
+	if !path.IsAbs(root) {
+		root = s.root
+	}
+	var st unix.Stat_t
+	return unix.Lstat(root+"/"+record.Jobs+"/"+m.job, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+}
+
+func (s *search) bears(m mark) bool {
+	return s.id != "" && m.job == s.id && (m.root == "" || path.Clean(m.root) == s.root)
+}
+
+// among is every live process of the job that can be found: those that bear its
+// id, those of the command's session, and what is below either. Other jobs and
+// what is below them are left out.
+func (s *search) among(all []process, look func(pid int) mark) (live []process) {
+	marks := map[int]mark{}
+	at := func(pid int) mark {
+		m, ok := marks[pid]
+		if !ok {
+			m = look(pid)
+			marks[pid] = m
+		}
+		return m
+	}
+	session := s.ownSession(all, at)
 	kids := map[int][]process{}
 	var queue []process
-	session := r.child
 	for _, p := range all {
-		if p.pid == session && p.start != r.childFrom {
-			session = 0 // the number is a stranger's by now
-		}
-	}
-	for _, p := range all {
-		there[p.pid] = true
 		kids[p.ppid] = append(kids[p.ppid], p)
-		if p.pid == me || p.pid == 1 {
-			continue
-		}
-		if p.ppid == me || session != 0 && p.sid == session {
-			queue = append(queue, p)
-		} else if id, _ := jobOf(firstEnvironment(p.pid)); id == r.id && r.id != "" {
+		switch {
+		case p.pid == s.me || p.pid == 1:
+		case p.pid == s.runner.pid && p.start == s.runner.start:
+		case s.below && p.ppid == s.me, session != 0 && p.sid == session, s.bears(at(p.pid)):
 			queue = append(queue, p)
 		}
 	}
-	for _, p := range all {
-		sure = sure && there[p.ppid]
-	}
-	seen := map[int]bool{me: true}
+	seen := map[int]bool{s.me: true, 1: true}
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		if seen[p.pid] || isOtherJob(p.pid, r.id, r.root) {
+		if seen[p.pid] || s.other(at(p.pid)) {
 			continue
 		}
 		seen[p.pid] = true
@@ -97,5 +104,56 @@ func (r *supervisor) treeByMarks() (live []process, sure bool) {
 		}
 		queue = append(queue, kids[p.pid]...)
 	}
-	return live, sure
+	return live
+}
+
+// ownSession is the command's session if it is still that: its number may have
+// become a stranger's, who may have gone and left a session behind. So either
+// its leader is there, or a member bears the job's id (or nothing at all).
+func (s *search) ownSession(all []process, at func(pid int) mark) int {
+	if s.session == 0 {
+		return 0
+	}
+	borne := false
+	for _, p := range all {
+		if p.pid == s.session {
+			if p.start != s.from {
+				return 0
+			}
+			return s.session
+		}
+		if p.sid == s.session && !borne {
+			m := at(p.pid)
+			borne = m.blank || s.bears(m)
+		}
+	}
+	if borne {
+		return s.session
+	}
+	return 0
+}
+
+// treeByMarks is the tree as a search finds it. It is not sure where a parent
+// has ended during the look.
+func (r *supervisor) treeByMarks() (live []process, sure bool) {
+	all, sure := everyProcess()
+	there := map[int]bool{0: true}
+	for _, p := range all {
+		there[p.pid] = true
+	}
+	for _, p := range all {
+		sure = sure && there[p.ppid]
+	}
+	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true}
+	return s.among(all, markOf), sure
+}
+
+// group is what can be reached where there is no /proc: the command's process
+// group, as one. What has left it is beyond reach, and whether anything has is
+// known only where orphans come to the runner.
+func (r *supervisor) group() (live []process, sure bool) {
+	if r.child != 0 && unix.Kill(-r.child, 0) != unix.ESRCH {
+		return []process{{pid: r.child, comm: "the process group", group: true}}, true
+	}
+	return nil, r.childless.Load()
 }

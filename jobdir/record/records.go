@@ -38,7 +38,8 @@ type ProcessRecord struct {
 }
 
 // TimingRecord is the timing file. CPU times and memory are those of the
-// command and of every descendant that was waited for.
+// command and of every descendant that was waited for; the memory is that of
+// the largest, and never less than what the runner had when it forked.
 type TimingRecord struct {
 	StartedAt   time.Time `json:"started_at"`
 	EndedAt     time.Time `json:"ended_at"`
@@ -66,7 +67,7 @@ type ExitRecord struct {
 // first field and the last, differ.
 type DroppedRecord struct {
 	Seq       uint64     `json:"seq,omitzero"`     // counts the writes
-	Hole      *Hole      `json:"hole"`             // what max_log cut out of the log
+	Hole      *Hole      `json:"hole"`             // what was cut out of the log: for max_log, or from outside
 	Unwritten *Unwritten `json:"unwritten"`        // what could not be written
 	SeqEnd    uint64     `json:"seq_end,omitzero"` // Append makes it Seq
 }
