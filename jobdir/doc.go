@@ -134,7 +134,8 @@
 // and then removed, then its key. Kept are: a job whose lock is held, whose end
 // is in the future or not readable, that is damaged or of a newer format, that
 // the caller of [Root.Prune] vetoes. What has no id's name is left alone,
-// except for hidden directories older than an hour that nobody holds.
+// except for hidden directories older than an hour that nobody holds, and those
+// of a doctor that was killed.
 //
 // # Network file systems
 //

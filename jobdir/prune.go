@@ -16,6 +16,10 @@ import (
 // Retention is how long an ended job is kept by default.
 const Retention = 7 * 24 * time.Hour
 
+// TrialPrefix is how the name of a directory begins in which somebody tries out
+// whether jobs can be run: a root of its own, beside the jobs.
+const TrialPrefix = ".space-job-doctor-"
+
 // hiddenAge is how old a hidden directory must be to count as left over: a
 // start, or a removal, takes far less.
 const hiddenAge = time.Hour
@@ -62,11 +66,22 @@ func (r *Root) Prune(olderThan time.Duration, now time.Time, veto func(ID) bool)
 			report.Kept++
 		}
 	}
+	for i, name := range hidden {
+		hidden[i] = filepath.Join(record.Jobs, name)
+	}
+	err = eachName(r.path, func(name []byte) {
+		if strings.HasPrefix(string(name), TrialPrefix) {
+			hidden = append(hidden, string(name))
+		}
+	})
+	if err != nil {
+		report.Errors = append(report.Errors, err)
+	}
 	for _, name := range hidden {
 		if swept, err := r.sweep(name, now); err != nil {
 			report.Errors = append(report.Errors, err)
 		} else if swept {
-			report.Swept = append(report.Swept, filepath.Join(record.Jobs, name))
+			report.Swept = append(report.Swept, name)
 		}
 	}
 	if err := r.sweepKeys(&report); err != nil {
@@ -160,9 +175,10 @@ func ours(fd int) bool {
 	return syscall.Fstat(fd, &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// sweep removes a hidden directory that a starter or a prune left behind.
+// sweep removes a hidden directory, by its path below the root, that a starter,
+// a prune or a trial left behind.
 func (r *Root) sweep(name string, now time.Time) (bool, error) {
-	path := filepath.Join(r.jobs(), name)
+	path := filepath.Join(r.path, name)
 	d, err := openDir(path)
 	if err != nil {
 		return false, nil // gone, or nothing that we made

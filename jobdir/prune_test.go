@@ -274,6 +274,9 @@ func TestPruneSweeps(t *testing.T) {
 		{".gone-j000000000005", 2 * time.Hour, false, true},
 		{".gone-j000000000006", time.Minute, false, false},
 		{".other", 2 * time.Hour, false, false},
+		{"../" + TrialPrefix + "1", 2 * time.Hour, false, true},
+		{"../" + TrialPrefix + "2", time.Minute, false, false},
+		{"../.other", 2 * time.Hour, false, false},
 	} {
 		path := filepath.Join(r.jobs(), c.name)
 		putFile(t, path, isDir)

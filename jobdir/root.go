@@ -44,7 +44,7 @@ type RootError struct {
 	Reason string
 }
 
-func (e *RootError) Error() string { return fmt.Sprintf("root %q: %s", e.Path, e.Reason) }
+func (e *RootError) Error() string { return fmt.Sprintf("root: %q %s", e.Path, e.Reason) }
 
 // InvalidIDError is a string that cannot name a job.
 type InvalidIDError struct{ Given string }
@@ -96,15 +96,16 @@ func DefaultRoot() (string, error) {
 			continue
 		}
 		if !filepath.IsAbs(dir) {
-			return "", &RootError{dir, v.name + " is not an absolute path"}
+			return "", &RootError{dir, "is not an absolute path (" + v.name + ")"}
 		}
 		return filepath.Join(dir, v.below), nil
 	}
-	return "", &RootError{"", "none of " + record.EnvHome + ", XDG_STATE_HOME and HOME is set"}
+	return "", &RootError{"", "cannot be: none of " + record.EnvHome + ", XDG_STATE_HOME and HOME is set"}
 }
 
 // OpenRoot opens a root for reading. One that does not exist yet is empty; one
-// that another user owns, or others may write, is refused with a *RootError.
+// that another user owns, or others may write, is refused with a *RootError. So
+// is one whose jobs or keys are a symbolic link.
 func OpenRoot(path string) (*Root, error) {
 	if !filepath.IsAbs(path) {
 		return nil, &RootError{path, "is not an absolute path"}
@@ -114,8 +115,8 @@ func OpenRoot(path string) (*Root, error) {
 		info, err := r.FileSystem()
 		return err == nil && info.Network
 	})
-	for _, dir := range r.dirs() {
-		exists, err := checkDir(dir)
+	for i, dir := range r.dirs() {
+		exists, err := checkDir(dir, i == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +135,7 @@ func (r *Root) Create() error {
 		return nil
 	}
 	for i, dir := range r.dirs() {
-		exists, err := checkDir(dir)
+		exists, err := checkDir(dir, i == 0)
 		if err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func (r *Root) Create() error {
 		if err := makeDir(dir); err != nil {
 			return err
 		}
-		if _, err := checkDir(dir); err != nil {
+		if _, err := checkDir(dir, i == 0); err != nil {
 			return err
 		}
 	}
@@ -163,21 +164,30 @@ func (r *Root) dirs() [3]string { return [3]string{r.path, r.jobs(), r.keys()} }
 func (r *Root) jobs() string    { return filepath.Join(r.path, record.Jobs) }
 func (r *Root) keys() string    { return filepath.Join(r.path, record.Keys) }
 
-// checkDir refuses a directory whose files somebody else could have made.
-func checkDir(path string) (exists bool, err error) {
+// checkDir refuses a directory whose files somebody else could have made. The
+// root may be a symbolic link, the directories in it are opened only as such.
+func checkDir(path string, mayBeLink bool) (exists bool, err error) {
+	look := syscall.Lstat
+	if mayBeLink {
+		look = syscall.Stat
+	}
 	var st syscall.Stat_t
-	err = ignoringEINTR(func() error { return syscall.Stat(path, &st) })
+	err = ignoringEINTR(func() error { return look(path, &st) })
 	switch {
 	case err == syscall.ENOENT:
 		return false, nil
+	case err == syscall.ENOTDIR, err == syscall.ELOOP, err == syscall.ENAMETOOLONG, err == syscall.EACCES:
+		return false, &RootError{path, "cannot be reached: " + err.Error()}
 	case err != nil:
-		return false, &RootError{path, err.Error()}
+		return false, &fs.PathError{Op: "stat", Path: path, Err: err}
+	case st.Mode&syscall.S_IFMT == syscall.S_IFLNK:
+		return false, &RootError{path, "is a symbolic link"}
 	case st.Mode&syscall.S_IFMT != syscall.S_IFDIR:
 		return false, &RootError{path, "is not a directory"}
 	case int(st.Uid) != os.Geteuid():
 		return false, &RootError{path, fmt.Sprintf("is owned by uid %d, not by uid %d", st.Uid, os.Geteuid())}
 	case st.Mode&0o022 != 0:
-		return false, &RootError{path, fmt.Sprintf("others may write to it (mode %04o)", st.Mode&0o7777)}
+		return false, &RootError{path, fmt.Sprintf("may be written by others (mode %04o)", st.Mode&0o7777)}
 	}
 	return true, nil
 }

@@ -67,11 +67,20 @@ func statFS(path string) (FSInfo, error) {
 		Type:        kind.name,
 		Network:     kind.network,
 		ReadOnly:    st.Flags&readOnly != 0,
-		TotalBytes:  st.Blocks * uint64(st.Bsize),
-		FreeBytes:   st.Bavail * uint64(st.Bsize),
+		TotalBytes:  st.Blocks * blockSize(&st),
+		FreeBytes:   st.Bavail * blockSize(&st),
 		TotalInodes: st.Files,
 		FreeInodes:  st.Ffree,
 	}, nil
+}
+
+// blockSize is the unit in which statfs counts: the fragment. Bsize is only what
+// is best to read and write at once.
+func blockSize(st *syscall.Statfs_t) uint64 {
+	if st.Frsize > 0 {
+		return uint64(st.Frsize)
+	}
+	return uint64(st.Bsize)
 }
 
 func modTime(st *syscall.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()) }

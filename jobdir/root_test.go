@@ -19,9 +19,9 @@ func TestDefaultRoot(t *testing.T) {
 		{"/s", "/x", "/u", "/s", ""},
 		{"", "/x", "/u", "/x/space-job", ""},
 		{"", "", "/u", "/u/.local/state/space-job", ""},
-		{"s", "/x", "/u", "", `root "s": SPACE_JOB_HOME is not an absolute path`},
-		{"", "x", "/u", "", `root "x": XDG_STATE_HOME is not an absolute path`},
-		{"", "", "", "", `root "": none of SPACE_JOB_HOME, XDG_STATE_HOME and HOME is set`},
+		{"s", "/x", "/u", "", `root: "s" is not an absolute path (SPACE_JOB_HOME)`},
+		{"", "x", "/u", "", `root: "x" is not an absolute path (XDG_STATE_HOME)`},
+		{"", "", "", "", `root: "" cannot be: none of SPACE_JOB_HOME, XDG_STATE_HOME and HOME is set`},
 	} {
 		t.Setenv("SPACE_JOB_HOME", c.home)
 		t.Setenv("XDG_STATE_HOME", c.xdg)
@@ -84,6 +84,34 @@ func TestR9Modes(t *testing.T) {
 	}
 }
 
+// elsewhere moves a directory and leaves a symbolic link in its place.
+func elsewhere(path string) error {
+	if err := os.Rename(path, path+".moved"); err != nil {
+		return err
+	}
+	return os.Symlink(path+".moved", path)
+}
+
+// TestRootIsALink: the root itself may be a symbolic link.
+func TestRootIsALink(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	makeJob(t, r, testID, nil)
+	if err := elsewhere(r.path); err != nil {
+		t.Fatal(err)
+	}
+	r, err := OpenRoot(r.path)
+	if err == nil {
+		err = r.Create()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := r.IDs(); err != nil || len(ids) != 1 {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
+
 func TestR9RefusedRoots(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -91,16 +119,18 @@ func TestR9RefusedRoots(t *testing.T) {
 		spoil  func(t *testing.T, r *Root) error
 		reason string
 	}{
-		{"group may write", func(t *testing.T, r *Root) error { return os.Chmod(r.path, 0o770) }, "others may write to it (mode 0770)"},
-		{"all may write", func(t *testing.T, r *Root) error { return os.Chmod(r.path, 0o707) }, "others may write to it (mode 0707)"},
-		{"all may write jobs", func(t *testing.T, r *Root) error { return os.Chmod(r.jobs(), 0o777) }, "others may write to it (mode 0777)"},
-		{"all may write keys", func(t *testing.T, r *Root) error { return os.Chmod(r.keys(), 0o777) }, "others may write to it (mode 0777)"},
+		{"group may write", func(t *testing.T, r *Root) error { return os.Chmod(r.path, 0o770) }, "may be written by others (mode 0770)"},
+		{"all may write", func(t *testing.T, r *Root) error { return os.Chmod(r.path, 0o707) }, "may be written by others (mode 0707)"},
+		{"all may write jobs", func(t *testing.T, r *Root) error { return os.Chmod(r.jobs(), 0o777) }, "may be written by others (mode 0777)"},
+		{"all may write keys", func(t *testing.T, r *Root) error { return os.Chmod(r.keys(), 0o777) }, "may be written by others (mode 0777)"},
 		{"owned by another", func(t *testing.T, r *Root) error {
 			if os.Geteuid() != 0 {
 				t.Skip("only root can give a directory away")
 			}
 			return os.Chown(r.path, 12345, -1)
 		}, "is owned by uid 12345, not by uid 0"},
+		{"jobs elsewhere", func(t *testing.T, r *Root) error { return elsewhere(r.jobs()) }, "is a symbolic link"},
+		{"keys elsewhere", func(t *testing.T, r *Root) error { return elsewhere(r.keys()) }, "is a symbolic link"},
 		{"a file", func(t *testing.T, r *Root) error {
 			os.RemoveAll(r.path)
 			return os.WriteFile(r.path, nil, 0o600)

@@ -63,6 +63,32 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// TestDoctorInterrupted: Ctrl-C leaves nothing behind, neither where the root
+// would be made.
+func TestDoctorInterrupted(t *testing.T) {
+	t.Parallel()
+	above := t.TempDir()
+	c := exec.Command("space-job", "doctor")
+	c.Env = append(os.Environ(), "SPACE_JOB_HOME="+filepath.Join(above, "not", "yet"))
+	var out strings.Builder
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var trial []string
+	for end := time.Now().Add(10 * time.Second); len(trial) == 0 && time.Now().Before(end); {
+		trial, _ = filepath.Glob(filepath.Join(above, ".space-job-doctor-*"))
+	}
+	_ = c.Process.Signal(os.Interrupt)
+	err := c.Wait()
+	if code := c.ProcessState.ExitCode(); len(trial) == 0 || code != 130 && code != 0 { // 0: it was faster
+		t.Errorf("%q was there; exit code %d, %v\n%s", trial, code, err, out.String())
+	}
+	if left, err := os.ReadDir(above); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
 // stopAll leaves nothing of a script running.
 func stopAll(root string) {
 	run := func(args ...string) string {

@@ -103,21 +103,24 @@ func (a *Actions) examine(ctx context.Context, res *DoctorResult, runs bool) {
 			res.add("disk", Good, FormatSize(int64(fs.FreeBytes))+" free of "+FormatSize(int64(fs.TotalBytes)))
 		}
 	}
-	a.trial(ctx, res, exists, runs)
+	a.trial(ctx, res, runs)
 	if !exists {
 		return
 	}
 	a.census(res)
 }
 
-// trial makes a root of its own beside the jobs, or in the temporary folder
-// where there is no root yet, and proves there what jobs rest on.
-func (a *Actions) trial(ctx context.Context, res *DoctorResult, exists, runs bool) {
+// trial makes a root of its own beside the jobs, or where the root would be
+// made, and proves there what jobs rest on.
+func (a *Actions) trial(ctx context.Context, res *DoctorResult, runs bool) {
 	parent := a.root.Path()
-	if !exists {
-		parent = os.TempDir()
+	for parent != "/" {
+		if _, err := os.Stat(parent); !os.IsNotExist(err) {
+			break
+		}
+		parent = filepath.Dir(parent)
 	}
-	dir, err := os.MkdirTemp(parent, ".doctor-")
+	dir, err := os.MkdirTemp(parent, jobdir.TrialPrefix)
 	if err != nil {
 		res.add("locks", Failed, err.Error())
 		return

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
 	"syscall"
 
@@ -85,19 +84,19 @@ func fault(err error) error {
 		return &Error{Code: InvalidArgument, Message: err.Error(),
 			Hint: "an id is j and 12 hex digits; its last digits do, four at least, where no other id ends in them", cause: err}
 	case errors.As(err, &root):
-		return &Error{Code: Unavailable, Message: err.Error(), cause: err}
+		return &Error{Code: InvalidArgument, Message: err.Error(), Hint: "name another one: SPACE_JOB_HOME", cause: err}
 	case errors.As(err, &noHoles):
 		return &Error{Code: InvalidArgument, Message: "max_log: " + err.Error(), Hint: "start it without --max-log, or with a root on another disk", cause: err}
 	case errors.As(err, &noLocks):
-		return &Error{Code: Unavailable, Message: err.Error(), Hint: "name a root on a local disk: SPACE_JOB_HOME", cause: err}
+		e := invalid("root", noLocks.Root, "is on a file system that does not keep locks, so no job there could be told from a lost one")
+		e.Hint, e.cause = "name a root on a local disk: SPACE_JOB_HOME", err
+		return e
 	case errors.As(err, &noRoom):
 		return &Error{Code: Unavailable, Message: err.Error(), Hint: "wait until others have ended, or raise the limit", cause: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &Error{Code: IO, Message: err.Error(), Hint: "space-job prune --older-than 24h removes ended jobs", cause: err}
-	case errors.Is(err, fs.ErrPermission):
-		return &Error{Code: IO, Message: err.Error(), cause: err}
 	}
 	return &Error{Code: IO, Message: err.Error(), cause: err}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -17,13 +16,14 @@ func doctorCommand() *command {
 		usage:   []string{"doctor"},
 		summary: "look whether jobs can be run here",
 		about: []string{
-			"Looks at the two programs, the root and its file system, whether locks hold there, what the kernel offers, the disk, large logs and jobs that should have been pruned, and runs one small job in a folder of its own. It leaves nothing behind.",
+			"Looks at the two programs, the root and its file system, whether locks hold there (or where it would be made), what the kernel offers, the disk, large logs and jobs that should have been pruned, and runs one small job in a folder of its own. It leaves nothing behind.",
 		},
 		examples: []example{{"space-job doctor", ""}},
 		exits: []exit{
 			{"0", "jobs can be run; there may be warnings"},
 			{"1", "something failed"},
 			{"2", "a wrong flag"},
+			{"130", "you stopped it with Ctrl-C"},
 		},
 		new: func() options { return new(doctorOptions) },
 	}
@@ -32,7 +32,12 @@ func doctorCommand() *command {
 func (o *doctorOptions) AddFlags(*pflag.FlagSet) {}
 
 func (o *doctorOptions) Run(s *session, _ []string) (int, error) {
-	res := api.Doctor(context.Background())
+	ctx, stop := interruptible() // so that nothing is left behind
+	defer stop()
+	res := api.Doctor(ctx)
+	if ctx.Err() != nil {
+		return exitDetached, nil
+	}
 	if s.json {
 		s.document(struct {
 			Version string `json:"version"`
