@@ -72,6 +72,9 @@ func (s *session) dispatch(args []string) (int, error) {
 		args = args[1:]
 	}
 	if len(args) == 0 {
+		if s.json {
+			return 0, usage("command: none is given", "")
+		}
 		s.talk(overview())
 		return exitUsage, nil
 	}
@@ -88,7 +91,13 @@ func (s *session) run(c *command, args []string) (int, error) {
 	fs := flagSet(c, o)
 	help := false
 	fs.BoolVarP(&help, "help", "h", false, "show this help")
-	fs.BoolVar(&s.json, "json", s.json, "print JSON")
+	if c.textOnly {
+		if s.json {
+			return 0, usage("--json: "+c.name+" prints text only", c.name)
+		}
+	} else {
+		fs.BoolVar(&s.json, "json", s.json, "print JSON")
+	}
 	if err := fs.Parse(args); err != nil {
 		// The flag may stand behind the one that is wrong.
 		s.json = s.json || slices.Contains(args, "--json")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"space-job/cmd/internal/api"
+	"space-job/jobdir/record"
 )
 
 var update = flag.Bool("update", false, "write the help into testdata/help")
@@ -135,13 +136,21 @@ func TestStatusText(t *testing.T) {
 	r := api.StatusResult{
 		Entry: api.Entry{Job: "j6c1f0a2b9d3e", State: "exited", ExitCode: &code, Signal: &sig, Error: &why, Name: &name, Cwd: &cwd, Command: &command,
 			DurationMS: &ms, StartedAt: &now, EndedAt: &now, Left: &left, LogBytes: 7, LastOutputAt: &now,
-			LogDropped: &api.Missing{Bytes: 10}},
+			LogDropped: &api.Missing{Bytes: 10, Hole: &record.Hole{From: 5, To: 15}, Unwritten: &record.Unwritten{FirstAt: now, Error: "no space"}}},
 		LeftProcesses: []api.Process{{PID: 12, Name: "sleep"}},
 		Tail:          "last",
 	}
 	text := statusText(&r, false, now)
 	for _, want := range []string{"j6c1f0a2b9d3e  exited, exit code 137, killed by KILL\n", "evil\ufffdname\ufffd[2J\n", "duration:   12m55s\n", "left:       12 (sleep) (space-job cancel j6c1f0a2b9d3e stops them)\n",
-		"End of the log:\n    last\n", why} {
+		"End of the log:\n    last\n", why, "missing:    10 bytes, 5 to 15: cut out of the log\n", "missing:    some output could not be written since "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+	size := int64(2 << 20)
+	r.MaxLog, r.LogDropped.Unwritten.Bytes = &size, 3
+	text = statusText(&r, false, now)
+	for _, want := range []string{"5 to 15: cut out of the log (--max-log)\n", "missing:    3 bytes could not be written since "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
 		}

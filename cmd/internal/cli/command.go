@@ -18,6 +18,7 @@ type command struct {
 	exits    []exit
 	operand  operand
 	strict   bool // flags end at the first operand
+	textOnly bool // no --json: what it prints is for people, or for another program
 	most     int  // operands; -1: any number
 	new      func() options
 }

@@ -23,10 +23,11 @@ func completionCommand() *command {
 			{"source <(space-job completion zsh)", "in ~/.zshrc, after compinit"},
 			{"space-job completion fish >~/.config/fish/completions/space-job.fish", ""},
 		},
-		exits:   []exit{{"0", "fine"}, {"2", "no such shell"}},
-		operand: operandShell,
-		most:    1,
-		new:     func() options { return new(completionOptions) },
+		exits:    []exit{{"0", "fine"}, {"2", "no such shell"}},
+		operand:  operandShell,
+		most:     1,
+		textOnly: true,
+		new:      func() options { return new(completionOptions) },
 	}
 }
 
@@ -72,7 +73,10 @@ func (c *command) flagNames() (all, withValue []string) {
 			withValue = append(withValue, names...)
 		}
 	})
-	return append(all, "--json", "--help"), withValue
+	if !c.textOnly {
+		all = append(all, "--json")
+	}
+	return append(all, "--help"), withValue
 }
 
 // values are what may follow a flag, where they can be named.
@@ -244,7 +248,11 @@ _space_job() {
 				b.WriteString(" \\\n                " + single(spec))
 			}
 		})
-		b.WriteString(" \\\n                '--json[print JSON]' '--help[show help]'")
+		b.WriteString(" \\\n                ")
+		if !c.textOnly {
+			b.WriteString("'--json[print JSON]' ")
+		}
+		b.WriteString("'--help[show help]'")
 		switch c.operand {
 		case operandJob, operandRunning:
 			count := "*"
@@ -324,7 +332,9 @@ complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 			}
 			b.WriteString(" -d " + single(f.Usage) + "\n")
 		})
-		b.WriteString(line + " -l json -d 'print JSON'\n")
+		if !c.textOnly {
+			b.WriteString(line + " -l json -d 'print JSON'\n")
+		}
 		b.WriteString(line + " -s h -l help -d 'show help'\n")
 		switch c.operand {
 		case operandJob, operandRunning:

@@ -18,6 +18,7 @@ func helpCommand() *command {
 		exits:    []exit{{"0", "fine"}, {"2", "no such command"}},
 		operand:  operandHelp,
 		most:     1,
+		textOnly: true,
 		new:      func() options { return new(helpOptions) },
 	}
 }
@@ -52,7 +53,7 @@ const (
 
 // globals are the flags that every command takes.
 var globals = [...]struct{ flag, meaning string }{
-	{"--json", "print JSON: one document, or one on a line for lists. An error is {\"error\": {code, message, hint}} on stdout, beside the line on stderr"},
+	{"--json", "print JSON: one document, or one on a line for lists. An error is {\"error\": {code, message, hint}} on stdout, beside the line on stderr. completion, man and help print text only"},
 	{"-h, --help", "show help"},
 	{"--version", "show the version"},
 }
@@ -97,7 +98,9 @@ func (c *command) help() string {
 	b.WriteString("\nFlags:\n")
 	c.eachFlag(func(f *pflag.Flag) { b.WriteString(entryOf(flagForms(f), f.Usage, 26)) })
 	b.WriteString(entryOf("-h, --help", "show this help", 26))
-	b.WriteString(entryOf("    --json", "print JSON", 26))
+	if !c.textOnly {
+		b.WriteString(entryOf("    --json", "print JSON", 26))
+	}
 	if len(c.examples) > 0 {
 		b.WriteString("\nExamples:\n")
 		for _, e := range c.examples {

@@ -26,7 +26,7 @@ func logsCommand() *command {
 			"Prints what a job wrote, stdout and stderr together, byte for byte. Without ID it is the newest job. Without --offset it is the end of the log: the last 8 KiB, from the start of a line.",
 			"Offsets are bytes. With --json you get next_offset: pass it as the next --offset, and nothing is lost or repeated. You are through when more is false and state is not running.",
 			"--follow-ms waits, for at most so long, for a byte after --offset (without one: for output from now on) or for the end of the job. -f goes on to the end of the job.",
-			"The document of --json: job, state, exit_code, offset, next_offset, more, text, encoding, size, dropped (what --max-log cut out just before the text), truncated (the offset is past the end, because somebody cut the log).",
+			"The document of --json: job, state, exit_code, offset, next_offset, more, text, encoding, size, dropped (what was cut out of the log just before the text), truncated (the offset is past the end, because somebody cut the log).",
 		},
 		examples: []example{
 			{"space-job logs", "the end of the newest job's log"},
@@ -110,7 +110,7 @@ func (s *session) piece(r *api.LogsResult) {
 		return
 	}
 	if d := r.Dropped; d != nil {
-		s.say("warning", strconv.FormatInt(d.To-d.From, 10)+" bytes are missing here, "+strconv.FormatInt(d.From, 10)+" to "+strconv.FormatInt(d.To, 10)+": cut out by --max-log")
+		s.say("warning", strconv.FormatInt(d.To-d.From, 10)+" bytes are missing here, "+strconv.FormatInt(d.From, 10)+" to "+strconv.FormatInt(d.To, 10)+": cut out of the log")
 	}
 	if r.Truncated {
 		s.say("warning", "the log was cut: it has "+strconv.FormatInt(r.Size, 10)+" bytes now")

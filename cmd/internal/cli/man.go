@@ -16,6 +16,7 @@ func manCommand() *command {
 		about:    []string{"Prints the page in roff, made from the same table as the help."},
 		examples: []example{{"space-job man >~/.local/share/man/man1/space-job.1", "install it"}, {"space-job man | man -l -", "read it"}},
 		exits:    standardExits[:3],
+		textOnly: true,
 		new:      func() options { return new(manOptions) },
 	}
 }

@@ -69,17 +69,17 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 		}
 	}
 	b.WriteString(string(r.Job) + "  " + end(&r.Entry, colour) + "\n")
-	row("damaged", text2(r.Damaged))
-	row("error", text2(r.Error))
-	row("name", text2(r.Name))
+	row("damaged", deref(r.Damaged))
+	row("error", deref(r.Error))
+	row("name", deref(r.Name))
 	if r.Command != nil {
 		row("command", *r.Command)
 	} else if len(r.Argv) > 0 {
 		row("command", api.ShellLine(r.Argv))
 	}
-	row("cwd", text2(r.Cwd))
+	row("cwd", deref(r.Cwd))
 	row("env", strings.Join(r.Env, " "))
-	row("key", text2(r.Key))
+	row("key", deref(r.Key))
 	if r.StartedBy != nil {
 		row("started by", r.StartedBy.Job)
 	}
@@ -122,10 +122,18 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	row("log", log)
 	if m := r.LogDropped; m != nil {
 		if h := m.Hole; h != nil {
-			row("missing", strconv.FormatInt(h.To-h.From, 10)+" bytes, "+strconv.FormatInt(h.From, 10)+" to "+strconv.FormatInt(h.To, 10)+": cut out by --max-log")
+			why := ": cut out of the log"
+			if r.MaxLog != nil {
+				why += " (--max-log)"
+			}
+			row("missing", strconv.FormatInt(h.To-h.From, 10)+" bytes, "+strconv.FormatInt(h.From, 10)+" to "+strconv.FormatInt(h.To, 10)+why)
 		}
 		if u := m.Unwritten; u != nil {
-			row("missing", strconv.FormatInt(u.Bytes, 10)+" bytes could not be written since "+when(u.FirstAt, now)+": "+u.Error)
+			what := "some output" // 0: its runner was killed before it could count
+			if u.Bytes > 0 {
+				what = strconv.FormatInt(u.Bytes, 10) + " bytes"
+			}
+			row("missing", what+" could not be written since "+when(u.FirstAt, now)+": "+u.Error)
 		}
 	}
 	if c := r.Cancel; c != nil {
@@ -162,7 +170,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	return b.String()
 }
 
-func text2(s *string) string {
+func deref(s *string) string {
 	if s == nil {
 		return ""
 	}
