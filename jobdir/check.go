@@ -20,13 +20,6 @@ type Problem struct {
 	What string
 }
 
-func (p Problem) String() string {
-	if p.File == "" {
-		return p.Name + ": " + p.What
-	}
-	return p.Name + "/" + p.File + ": " + p.What
-}
-
 // Check verifies every job directory, and changes nothing. A job that is lost
 // is no problem: that is a state. Hidden directories are not looked at: they
 // are no jobs, and Prune sweeps them.

@@ -250,6 +250,15 @@ func (c *Cmd) Line() string {
 	return clean(b.String())
 }
 
+// ShellLine is an argv as one would type it.
+func ShellLine(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, s := range argv {
+		quoted[i] = quote(s)
+	}
+	return strings.Join(quoted, " ")
+}
+
 // clean makes one line of s: blanks for what would break or forge one.
 func clean(s string) string {
 	var b strings.Builder

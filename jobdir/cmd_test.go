@@ -237,3 +237,10 @@ func FuzzPid(f *testing.F) {
 		}
 	})
 }
+
+func TestShellLine(t *testing.T) {
+	t.Parallel()
+	if got, want := ShellLine([]string{"a-b", "", "it's", "$x", "ü"}), `a-b '' 'it'\''s' '$x' 'ü'`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"syscall"
 
 	"space-job/jobdir/record"
@@ -24,12 +25,34 @@ func openDir(path string) (dir, error) {
 		return dir{}, ErrNotFound
 	}
 	if err != nil {
-		return dir{}, cause(err)
+		return dir{}, pathless(err)
 	}
 	return dir{fd, path}, nil
 }
 
 func (d dir) close() { _ = syscall.Close(d.fd) }
+
+// remove removes a file of the directory that is open, whatever has its name by
+// now.
+func (d dir) remove(name string) error {
+	root, err := os.OpenRoot(d.path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var open syscall.Stat_t
+	if err := syscall.Fstat(d.fd, &open); err != nil {
+		return err
+	}
+	there, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if st, ok := there.Sys().(*syscall.Stat_t); !ok || st.Dev != open.Dev || st.Ino != open.Ino {
+		return ErrNotFound
+	}
+	return root.Remove(name)
+}
 
 // current reports whether the directory still has its name: a job that is
 // being removed is renamed first.
@@ -53,7 +76,7 @@ func (d dir) openStat(name string, flags int) (int, syscall.Stat_t, error) {
 	var st syscall.Stat_t
 	fd, err := record.Open(d.fd, name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		switch err = cause(err); err {
+		switch err = pathless(err); err {
 		case syscall.ELOOP, syscall.ENXIO, syscall.EISDIR: // a symbolic link, a socket, a directory
 			err = ErrNotRegular
 		}
@@ -209,9 +232,9 @@ func ignoringEINTR(f func() error) error {
 	}
 }
 
-// cause takes the outermost path off an error: who reports it knows the object
+// pathless takes the outermost path off an error: who reports it knows the object
 // better.
-func cause(err error) error {
+func pathless(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return p.Err

@@ -85,7 +85,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range problems {
-				got.Problems = append(got.Problems, p.String())
+				got.Problems = append(got.Problems, problemText(p))
 			}
 
 			b, err := json.MarshalIndent(got, "", "\t")

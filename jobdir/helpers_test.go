@@ -70,6 +70,13 @@ func makeJob(t testing.TB, r *Root, id ID, files map[string]string) *Job {
 	return j
 }
 
+func problemText(p Problem) string {
+	if p.File == "" {
+		return p.Name + ": " + p.What
+	}
+	return p.Name + "/" + p.File + ": " + p.What
+}
+
 const missing = "\x00missing"
 
 func putFile(t testing.TB, path, content string) {

@@ -225,4 +225,5 @@ func (j *Job) foreign(p *record.ProcessRecord) bool {
 	return !here(p.BootID, record.BootID()) && !here(p.MachineID, record.MachineID())
 }
 
+// here: a machine or boot without a name, "", is not provably this one.
 func here(theirs, ours string) bool { return theirs != "" && theirs == ours }

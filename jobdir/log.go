@@ -3,8 +3,10 @@ package jobdir
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -25,6 +27,8 @@ type LogRange struct {
 	Dropped   *record.Hole // what was skipped just before Bytes, else nil
 	Truncated bool         // the read began past the end: somebody cut the log. Next is its size
 	More      bool         // bytes after Next existed when it was read
+
+	Unwritten *record.Unwritten // output that the log has no bytes of, as known after the read
 }
 
 // ReadLog reads at most max bytes from offset on, and at most MaxRead. It
@@ -49,6 +53,7 @@ type LogText struct {
 	Dropped   *record.Hole
 	Truncated bool
 	More      bool // another read would return something now
+	Unwritten *record.Unwritten
 }
 
 // ReadText is ReadLog as valid UTF-8. A character that is cut by max or, while
@@ -84,7 +89,7 @@ func (j *Job) ReadText(offset, max int64, running bool) (LogText, error) {
 			text, used = Text(r.Bytes, (r.More || running) && !cut)
 		}
 	}
-	t := LogText{r.Offset, r.Next, r.Size, text, r.Dropped, r.Truncated, r.More}
+	t := LogText{r.Offset, r.Next, r.Size, text, r.Dropped, r.Truncated, r.More, r.Unwritten}
 	if used < len(r.Bytes) {
 		t.Next = r.Offset + int64(used)
 	}
@@ -127,7 +132,9 @@ func (j *Job) TailOffset(n int64) (int64, error) {
 type logFile struct {
 	path    string
 	fd      int
-	dropped int // -1: there is none
+	dropped int                   // -1: there is none
+	last    *record.DroppedRecord // as it was last read
+	known   bool                  // it has been read
 }
 
 func (j *Job) openLog() (*logFile, error) {
@@ -174,14 +181,24 @@ func (l *logFile) hole() (*record.Hole, error) {
 	if l.dropped < 0 {
 		return nil, nil
 	}
-	r, err := readDropped(l.dropped)
-	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: l.path + " (dropped)", Err: err}
+	switch r, err := readDropped(l.dropped); {
+	case err == nil:
+		l.last, l.known = r, true
+	case err != errTorn || !l.known:
+		return nil, &fs.PathError{Op: "read", Path: path.Join(path.Dir(l.path), record.Dropped), Err: err}
 	}
-	if r == nil {
+	if l.last == nil {
 		return nil, nil
 	}
-	return r.Hole, nil
+	return l.last.Hole, nil
+}
+
+// unwritten is of the record that hole has read last.
+func (l *logFile) unwritten() *record.Unwritten {
+	if l.last == nil {
+		return nil
+	}
+	return l.last.Unwritten
 }
 
 // overtaken bounds how often a read tries again because the hole has grown
@@ -202,14 +219,15 @@ func (l *logFile) read(offset, max int64) (r LogRange, cut bool, err error) {
 		if r.Size, err = l.size(); err != nil {
 			return r, false, err
 		}
+		hole, err := l.hole()
+		if err != nil {
+			return r, false, err
+		}
+		r.Unwritten = l.unwritten()
 		if r.Offset > r.Size {
 			// Cut from outside, perhaps inside what the hole covered.
 			r.Offset, r.Next, r.Truncated = r.Size, r.Size, true
 			return r, false, nil
-		}
-		hole, err := l.hole()
-		if err != nil {
-			return r, false, err
 		}
 		r.skip(hole, offset)
 		n := min(max, r.Size-r.Offset)
@@ -222,6 +240,7 @@ func (l *logFile) read(offset, max int64) (r LogRange, cut bool, err error) {
 		if hole, err = l.hole(); err != nil {
 			return r, false, err
 		}
+		r.Unwritten = l.unwritten()
 		read := r.Offset
 		r.skip(hole, offset)
 		if gone := r.Offset - read; gone > 0 {
@@ -274,7 +293,8 @@ func (l *logFile) bytes(offset, n int64) ([]byte, error) {
 // readDropped reads a dropped record, which the runner overwrites in place at
 // a constant length. A read beside such a write can be half of each: its first
 // field and its last then differ, and two reads in a row do too, unless the
-// writer was stopped in the middle. It returns nil where nothing was dropped.
+// writer was stopped in the middle: errTorn, if that lasts. It returns nil where
+// nothing was dropped.
 func readDropped(fd int) (*record.DroppedRecord, error) {
 	var bufs [2][1024]byte
 	var last []byte
@@ -290,14 +310,19 @@ func readDropped(fd int) (*record.DroppedRecord, error) {
 		}
 		if last != nil && bytes.Equal(b, last) {
 			if !torn(b) {
-				break
+				return parseDropped(b), nil
 			}
 			time.Sleep(time.Millisecond)
 		}
 		last = b
 	}
-	return parseDropped(last), nil
+	if json.Valid(last) && !torn(last) { // written all the time
+		return parseDropped(last), nil
+	}
+	return nil, errTorn
 }
+
+var errTorn = errors.New("is half of one write and half of another")
 
 // torn reports whether a dropped record is of two writes.
 func torn(b []byte) bool {

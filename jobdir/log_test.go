@@ -59,26 +59,26 @@ func TestReadLog(t *testing.T) {
 		offset, max int64
 		want        LogRange
 	}{
-		{"start", "", 0, 5, LogRange{0, 5, 20, []byte("01234"), nil, false, true}},
-		{"all", "", 0, 100, LogRange{0, 20, 20, []byte(log), nil, false, false}},
-		{"middle", "", 18, 5, LogRange{18, 20, 20, []byte("ij"), nil, false, false}},
-		{"end", "", 20, 5, LogRange{20, 20, 20, nil, nil, false, false}},
-		{"past the end", "", 21, 5, LogRange{20, 20, 20, nil, nil, true, false}},
-		{"far past the end", "", 1 << 40, 5, LogRange{20, 20, 20, nil, nil, true, false}},
-		{"nothing", "", 3, 0, LogRange{3, 3, 20, nil, nil, false, true}},
-		{"up to the hole", hole(4, 8), 2, 10, LogRange{2, 4, 20, []byte("23"), nil, false, true}},
-		{"at the hole", hole(4, 8), 4, 3, LogRange{8, 11, 20, []byte("89a"), &record.Hole{From: 4, To: 8}, false, true}},
-		{"in the hole", hole(4, 8), 6, 3, LogRange{8, 11, 20, []byte("89a"), &record.Hole{From: 6, To: 8}, false, true}},
-		{"nothing in the hole", hole(4, 8), 6, 0, LogRange{8, 8, 20, nil, &record.Hole{From: 6, To: 8}, false, true}},
-		{"after the hole", hole(4, 8), 8, 3, LogRange{8, 11, 20, []byte("89a"), nil, false, true}},
-		{"a hole up to the end", hole(4, 20), 4, 3, LogRange{20, 20, 20, nil, &record.Hole{From: 4, To: 20}, false, false}},
-		{"a hole beyond the end", hole(4, 99), 4, 3, LogRange{20, 20, 20, nil, &record.Hole{From: 4, To: 20}, false, false}},
-		{"past the end of a cut log", hole(30, 99), 50, 3, LogRange{20, 20, 20, nil, nil, true, false}},
-		{"the end under a hole beyond it", hole(10, 99), 20, 3, LogRange{20, 20, 20, nil, nil, false, false}},
-		{"no record", "{}", 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true}},
-		{"half a record", hole(4, 8)[:20], 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true}},
-		{"a hole of nothing", hole(4, 4), 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true}},
-		{"a negative hole", hole(-4, 4), 0, 3, LogRange{0, 3, 20, []byte("012"), nil, false, true}},
+		{"start", "", 0, 5, LogRange{0, 5, 20, []byte("01234"), nil, false, true, nil}},
+		{"all", "", 0, 100, LogRange{0, 20, 20, []byte(log), nil, false, false, nil}},
+		{"middle", "", 18, 5, LogRange{18, 20, 20, []byte("ij"), nil, false, false, nil}},
+		{"end", "", 20, 5, LogRange{20, 20, 20, nil, nil, false, false, nil}},
+		{"past the end", "", 21, 5, LogRange{20, 20, 20, nil, nil, true, false, nil}},
+		{"far past the end", "", 1 << 40, 5, LogRange{20, 20, 20, nil, nil, true, false, nil}},
+		{"nothing", "", 3, 0, LogRange{3, 3, 20, nil, nil, false, true, nil}},
+		{"up to the hole", hole(4, 8), 2, 10, LogRange{2, 4, 20, []byte("23"), nil, false, true, nil}},
+		{"at the hole", hole(4, 8), 4, 3, LogRange{8, 11, 20, []byte("89a"), &record.Hole{From: 4, To: 8}, false, true, nil}},
+		{"in the hole", hole(4, 8), 6, 3, LogRange{8, 11, 20, []byte("89a"), &record.Hole{From: 6, To: 8}, false, true, nil}},
+		{"nothing in the hole", hole(4, 8), 6, 0, LogRange{8, 8, 20, nil, &record.Hole{From: 6, To: 8}, false, true, nil}},
+		{"after the hole", hole(4, 8), 8, 3, LogRange{8, 11, 20, []byte("89a"), nil, false, true, nil}},
+		{"a hole up to the end", hole(4, 20), 4, 3, LogRange{20, 20, 20, nil, &record.Hole{From: 4, To: 20}, false, false, nil}},
+		{"a hole beyond the end", hole(4, 99), 4, 3, LogRange{20, 20, 20, nil, &record.Hole{From: 4, To: 20}, false, false, nil}},
+		{"past the end of a cut log", hole(30, 99), 50, 3, LogRange{20, 20, 20, nil, nil, true, false, nil}},
+		{"the end under a hole beyond it", hole(10, 99), 20, 3, LogRange{20, 20, 20, nil, nil, false, false, nil}},
+		{"no record", "{}", 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true, nil}},
+		{"half a record", hole(4, 8)[:20], 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true, nil}},
+		{"a hole of nothing", hole(4, 4), 4, 3, LogRange{4, 7, 20, []byte("456"), nil, false, true, nil}},
+		{"a negative hole", hole(-4, 4), 0, 3, LogRange{0, 3, 20, []byte("012"), nil, false, true, nil}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := makeJob(t, newRoot(t), testID, map[string]string{record.Log: log, record.Dropped: c.dropped})
@@ -192,6 +192,35 @@ func TestR5HoleUnderReaders(t *testing.T) {
 		if err := <-failed; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTornDropped: a record that stays half of each of two writes is not
+// believed. Who had a whole one before goes by that.
+func TestTornDropped(t *testing.T) {
+	t.Parallel()
+	whole := string(record.DroppedRecord{Seq: 3, Hole: &record.Hole{From: 2, To: 5}}.Append(nil))
+	torn := strings.Replace(whole, `"seq":3`, `"seq":4`, 1)
+	j := makeJob(t, newRoot(t), testID, map[string]string{record.Log: "0123456789", record.Dropped: torn})
+	if r, err := j.ReadLog(0, 100); !errors.Is(err, errTorn) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if problems, err := j.check(); err != nil || len(problems) != 1 || problems[0].File != record.Dropped {
+		t.Errorf("%v, %v", problems, err)
+	}
+	write := func(content string) {
+		if err := os.WriteFile(j.path(record.Dropped), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(whole)
+	l := must[*logFile](t)(j.openLog())
+	defer l.close()
+	for range 2 {
+		if h, err := l.hole(); err != nil || h == nil || *h != (record.Hole{From: 2, To: 5}) {
+			t.Errorf("%v, %v", h, err)
+		}
+		write(torn)
 	}
 }
 

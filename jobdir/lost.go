@@ -3,7 +3,6 @@ package jobdir
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"syscall"
 	"time"
 
@@ -83,7 +82,7 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 		// Used up by the torn record, or never there. A FIFO or a link in its
 		// place goes.
 		if err == ErrNotRegular {
-			err = os.Remove(j.path(record.ReservedExit))
+			err = d.remove(record.ReservedExit)
 		}
 		if err != nil && err != syscall.ENOENT {
 			return j.failed("open", record.ReservedExit, err)
@@ -104,7 +103,7 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 		return j.failed("sync", record.ReservedExit, err)
 	}
 	// What is there is torn: look found no record in it.
-	if err := os.Remove(j.path(record.Exit)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.remove(record.Exit); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return j.failed("remove", record.Exit, err)
 	}
 	if err := record.RenameNoReplace(d.fd, record.ReservedExit, record.Exit); err != nil {
@@ -117,7 +116,7 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 }
 
 func (j *Job) failed(op, file string, err error) error {
-	return &fs.PathError{Op: op, Path: j.path(file), Err: cause(err)}
+	return &fs.PathError{Op: op, Path: j.path(file), Err: pathless(err)}
 }
 
 func (r *Root) syncJobs() error {

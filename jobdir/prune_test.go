@@ -463,7 +463,7 @@ func TestCheck(t *testing.T) {
 		problems, err := r.Check()
 		var got []string
 		for _, p := range problems {
-			got = append(got, strings.TrimPrefix(p.String(), string(testID)+"/"))
+			got = append(got, strings.TrimPrefix(problemText(p), string(testID)+"/"))
 		}
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %q, %v", c.name, got, err)

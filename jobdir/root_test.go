@@ -168,6 +168,9 @@ func TestIDs(t *testing.T) {
 	if _, err := r.Newest(); err != ErrNotFound {
 		t.Errorf("Newest of none: %v", err)
 	}
+	if ids := r.SomeIDs(8); len(ids) != 0 {
+		t.Errorf("SomeIDs of none: %v", ids)
+	}
 	var want []ID
 	for range 500 {
 		id := ID(fmt.Sprintf("j%012x", rand.Uint64()>>16))
@@ -182,6 +185,9 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
+	if ids := r.SomeIDs(8); len(ids) != 8 || !slices.IsSorted(ids) || !slices.Contains(want, ids[0]) {
+		t.Errorf("SomeIDs: %v", ids)
+	}
 	slices.Reverse(want)
 	if got, err := r.IDs(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("IDs: %d, %v; want %d", len(got), err, len(want))

@@ -219,6 +219,19 @@ func TestNotADirectory(t *testing.T) {
 	}
 }
 
+// TestHere: what has no name proves nothing.
+func TestHere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		theirs, ours string
+		want         bool
+	}{{"a", "a", true}, {"a", "b", false}, {"", "", false}, {"a", "", false}, {"", "a", false}} {
+		if got := here(c.theirs, c.ours); got != c.want {
+			t.Errorf("%q, %q: %v", c.theirs, c.ours, got)
+		}
+	}
+}
+
 // TestR3EndUnderReaders: R3 of the cases. Readers look while the end is
 // recorded; none sees lost, and none sees a code become another.
 func TestR3EndUnderReaders(t *testing.T) {

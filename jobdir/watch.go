@@ -33,7 +33,7 @@ type Watch struct {
 // Watch starts to watch: a change after it returns is not missed by the next
 // Wait. Where the kernel has no more watches to give, it polls. The job need
 // not exist.
-func (j *Job) Watch() (*Watch, error) { return j.watch(j.Dir()), nil }
+func (j *Job) Watch() *Watch { return j.watch(j.Dir()) }
 
 func (j *Job) watch(path string) *Watch {
 	w := &Watch{job: j, hint: make(chan struct{}, 1), delay: soonest}

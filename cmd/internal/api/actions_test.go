@@ -59,18 +59,18 @@ func TestOverdue(t *testing.T) {
 	now := time.Now()
 	for i := range 30 {
 		at := now.Add(-time.Duration(i) * time.Minute)
-		madeJob(t, a.Root(), at, at, "")
+		madeJob(t, a.root.Path(), at, at, "")
 	}
 	week := now.Add(-7*24*time.Hour - time.Hour)
-	madeJob(t, a.Root(), week, week, "")
+	madeJob(t, a.root.Path(), week, week, "")
 	long := now.Add(-20 * 24 * time.Hour)
-	madeJob(t, a.Root(), long, now.Add(-time.Hour), "") // it ran for long
+	madeJob(t, a.root.Path(), long, now.Add(-time.Hour), "") // it ran for long
 	res, err := a.List(ListRequest{})
 	if err != nil || len(res.Jobs) != 20 || res.More != 12 || len(res.Warnings) != 0 {
 		t.Errorf("%d jobs, %d more, %q, %v", len(res.Jobs), res.More, res.Warnings, err)
 	}
 	old := now.Add(-9 * 24 * time.Hour)
-	madeJob(t, a.Root(), old, old, "")
+	madeJob(t, a.root.Path(), old, old, "")
 	res, err = a.List(ListRequest{})
 	if err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "prune") {
 		t.Errorf("%q, %v", res.Warnings, err)
@@ -85,13 +85,13 @@ func TestOverdue(t *testing.T) {
 func TestBefore(t *testing.T) {
 	a := actions(t)
 	now := time.Now()
-	madeJob(t, a.Root(), now.Add(-time.Hour), now.Add(-50*time.Minute), "")
-	madeJob(t, a.Root(), now.Add(-30*time.Minute), now.Add(-25*time.Minute), "")
-	this := madeJob(t, a.Root(), now, now, "")
+	madeJob(t, a.root.Path(), now.Add(-time.Hour), now.Add(-50*time.Minute), "")
+	madeJob(t, a.root.Path(), now.Add(-30*time.Minute), now.Add(-25*time.Minute), "")
+	this := madeJob(t, a.root.Path(), now, now, "")
 	if d, ok := a.Before(string(this)); !ok || d != 5*time.Minute {
 		t.Errorf("%v, %v", d, ok)
 	}
-	first := madeJob(t, a.Root(), now.Add(-2*time.Hour), now, "")
+	first := madeJob(t, a.root.Path(), now.Add(-2*time.Hour), now, "")
 	if d, ok := a.Before(string(first)); ok {
 		t.Errorf("nothing came before, and it took %v", d)
 	}
@@ -102,11 +102,11 @@ func TestBefore(t *testing.T) {
 func TestInner(t *testing.T) {
 	a := actions(t)
 	now := time.Now()
-	outer := madeJob(t, a.Root(), now, now, "")
-	middle := madeJob(t, a.Root(), now.Add(time.Second), now, outer)
-	madeJob(t, a.Root(), now.Add(2*time.Second), now, record.NewID(now.Add(2*time.Second)))
-	inner := madeJob(t, a.Root(), now.Add(3*time.Second), now, middle)
-	other := madeJob(t, a.Root(), now.Add(4*time.Second), now, "")
+	outer := madeJob(t, a.root.Path(), now, now, "")
+	middle := madeJob(t, a.root.Path(), now.Add(time.Second), now, outer)
+	madeJob(t, a.root.Path(), now.Add(2*time.Second), now, record.NewID(now.Add(2*time.Second)))
+	inner := madeJob(t, a.root.Path(), now.Add(3*time.Second), now, middle)
+	other := madeJob(t, a.root.Path(), now.Add(4*time.Second), now, "")
 	for _, id := range []jobdir.ID{inner, other} {
 		running(t, a.root.Job(id).Dir())
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"space-job/jobdir"
+	"space-job/jobdir/record"
 )
 
 // Actions are the actions on the jobs of one root.
@@ -42,9 +43,6 @@ func OpenRoot(path string) (*Actions, error) {
 	}
 	return &Actions{root: root, now: time.Now}, nil
 }
-
-// Root is the path of the root.
-func (a *Actions) Root() string { return a.root.Path() }
 
 // job is the job that a caller named, or the newest one for "".
 func (a *Actions) job(given string) (*jobdir.Job, error) {
@@ -91,7 +89,7 @@ func (a *Actions) jobs(given []string) ([]*jobdir.Job, error) {
 
 // caller names who asks, for the record of a cancel.
 func caller() string {
-	if id := os.Getenv("SPACE_JOB"); id != "" {
+	if id := os.Getenv(record.EnvJob); id != "" {
 		return "job " + id
 	}
 	if name := os.Getenv("LOGNAME"); name != "" {

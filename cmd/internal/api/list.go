@@ -2,14 +2,10 @@ package api
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"space-job/jobdir"
-	"space-job/jobdir/record"
 )
 
 // ListRequest says which jobs to list.
@@ -26,10 +22,10 @@ type ListResult struct {
 	Warnings []string // what somebody should know of
 }
 
-// States are what a job can be listed by.
+// states are what a job can be shown as, and Damaged.
 var states = [...]jobdir.State{jobdir.Running, jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost, Damaged}
 
-// States are what a job can be listed by, in words.
+// States are the values that ListRequest.States may hold.
 func States() []string {
 	out := make([]string, len(states))
 	for i, s := range states {
@@ -136,7 +132,10 @@ func (a *Actions) warnings(jobs []Entry) []string {
 	if fs, err := a.root.FileSystem(); err == nil {
 		out = append(out, diskWarning(fs, a.root.Path())...)
 	}
-	if a.overdue(a.sample()) > 0 {
+	// A few jobs tell: where nobody prunes, most are overdue. To sort thousands of
+	// ids would double what a list costs.
+	const few = 8
+	if a.overdue(a.root.SomeIDs(few)) > 0 {
 		out = append(out, "jobs that ended more than 8 days ago are still kept: space-job prune removes them")
 	}
 	return out
@@ -164,30 +163,9 @@ func diskWarning(fs jobdir.FSInfo, path string) []string {
 	return out
 }
 
-// sample is a few jobs in the order of the directory, old ones first. Where
-// nobody prunes, most jobs are overdue, and so are some of these; to sort
-// thousands of ids would double what a list costs.
-func (a *Actions) sample() []jobdir.ID {
-	const names, most = 256, 8
-	f, err := os.Open(filepath.Join(a.root.Path(), record.Jobs))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	some, _ := f.Readdirnames(names)
-	slices.Sort(some)
-	var ids []jobdir.ID
-	for _, s := range some {
-		if id, ok := record.ParseID(s); ok && len(ids) < most {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // overdue counts the jobs that a daily prune would have removed.
 func (a *Actions) overdue(ids []jobdir.ID) int {
-	before := a.now().Add(-Retention - 24*time.Hour)
+	before := a.now().Add(-jobdir.Retention - 24*time.Hour)
 	count := 0
 	for _, id := range ids {
 		if !id.Time().Before(before) {

@@ -38,6 +38,8 @@ type LogsResult struct {
 	Job        jobdir.ID    `json:"job"`
 	State      jobdir.State `json:"state"` // looked at before the bytes
 	ExitCode   *int         `json:"exit_code"`
+	Signal     *string      `json:"signal"`
+	Error      *string      `json:"error"` // why it could not be started or stopped
 	Offset     int64        `json:"offset"`
 	NextOffset int64        `json:"next_offset"`
 	More       bool         `json:"more"` // bytes after NextOffset exist now
@@ -45,9 +47,32 @@ type LogsResult struct {
 	Encoding   Encoding     `json:"encoding"`
 	Size       int64        `json:"size"`
 	Dropped    *record.Hole `json:"dropped"`   // what was skipped just before
+	Unwritten  *Unwritten   `json:"unwritten"` // output that the log could not take, so far
 	Truncated  bool         `json:"truncated"` // the read began past the end
 
 	Bytes []byte `json:"-"` // in place of Text, for Raw
+}
+
+// Unwritten is output that was discarded because the log took no bytes.
+type Unwritten struct {
+	Bytes int64  `json:"bytes"` // at least; 0: not known how many
+	Error string `json:"error"` // why
+}
+
+// Warning says it to a person.
+func (u *Unwritten) Warning() string {
+	what := "at least some"
+	if u.Bytes > 0 {
+		what = strconv.FormatInt(u.Bytes, 10) + " bytes of"
+	}
+	return what + " output could not be written to the log: " + u.Error
+}
+
+func unwritten(u *record.Unwritten) *Unwritten {
+	if u == nil {
+		return nil
+	}
+	return &Unwritten{u.Bytes, u.Error}
 }
 
 // Through reports whether there is nothing to come.
@@ -62,10 +87,7 @@ func (a *Actions) Logs(ctx context.Context, req LogsRequest) (LogsResult, error)
 	if req.FollowMS == 0 {
 		return l.read()
 	}
-	w, err := l.job.Watch()
-	if err != nil {
-		return LogsResult{}, fault(err)
-	}
+	w := l.job.Watch()
 	defer w.Close()
 	wait, cancel := context.WithTimeout(ctx, time.Duration(req.FollowMS)*time.Millisecond)
 	defer cancel()
@@ -92,10 +114,7 @@ func (a *Actions) Follow(ctx context.Context, req LogsRequest, emit func(*LogsRe
 	if req.Plain {
 		l.plainer = new(jobdir.Plainer)
 	}
-	w, err := l.job.Watch()
-	if err != nil {
-		return fault(err)
-	}
+	w := l.job.Watch()
 	defer w.Close()
 	for {
 		res, err := l.read()
@@ -180,7 +199,7 @@ func (a *Actions) openLog(req LogsRequest) (*logReader, error) {
 func (l *logReader) read() (LogsResult, error) {
 	res := LogsResult{Job: l.job.ID(), Encoding: l.encoding}
 	var err error
-	if res.State, res.ExitCode, err = stateAndCode(l.job); err != nil {
+	if err = res.stand(l.job); err != nil {
 		return res, err
 	}
 	running := res.State == jobdir.Running
@@ -191,6 +210,7 @@ func (l *logReader) read() (LogsResult, error) {
 		}
 		res.Offset, res.NextOffset, res.Size = t.Offset, t.Next, t.Size
 		res.Text, res.More, res.Dropped, res.Truncated = t.Text, t.More, t.Dropped, t.Truncated
+		res.Unwritten = unwritten(t.Unwritten)
 		if l.plain {
 			res.Text = string(l.fold([]byte(t.Text), res.Through()))
 		}
@@ -202,6 +222,7 @@ func (l *logReader) read() (LogsResult, error) {
 	}
 	res.Offset, res.NextOffset, res.Size = r.Offset, r.Next, r.Size
 	res.More, res.Dropped, res.Truncated = r.More, r.Dropped, r.Truncated
+	res.Unwritten = unwritten(r.Unwritten)
 	switch {
 	case l.encoding == Base64:
 		res.Text = base64.StdEncoding.EncodeToString(r.Bytes)
@@ -232,15 +253,17 @@ func (l *logReader) news(res *LogsResult) bool {
 	return res.State != jobdir.Running || res.Truncated || res.NextOffset > l.mark || res.More && res.Size > l.mark
 }
 
-// stateAndCode is the state of a job, and its exit code where it has one.
-func stateAndCode(j *jobdir.Job) (jobdir.State, *int, error) {
-	state, err := stateOf(j)
-	if err != nil || state != jobdir.Exited {
-		return state, nil, err
+// stand fills in how the job stands: its state, and what is known of its end.
+func (r *LogsResult) stand(j *jobdir.Job) error {
+	var err error
+	if r.State, err = stateOf(j); err != nil || r.State == jobdir.Running || r.State == Damaged {
+		return err
 	}
 	info, err := readInfo(j)
-	if err != nil || info.Exit == nil {
-		return state, nil, err
+	if err != nil {
+		return err
 	}
-	return state, info.Exit.ExitCode, nil
+	e := entry(info)
+	r.ExitCode, r.Signal, r.Error = e.ExitCode, e.Signal, e.Error
+	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 // PruneRequest says how long after their end jobs are kept.
 type PruneRequest struct {
-	OlderThan time.Duration // 0: Retention
+	OlderThan time.Duration // 0: jobdir.Retention
 }
 
 // PruneResult is what was removed.
@@ -27,7 +27,7 @@ func (a *Actions) Prune(req PruneRequest) (PruneResult, error) {
 		return res, invalid("older_than", req.OlderThan.String(), "is below zero")
 	}
 	if req.OlderThan == 0 {
-		req.OlderThan = Retention
+		req.OlderThan = jobdir.Retention
 	}
 	report, err := a.root.Prune(req.OlderThan, a.now(), nil)
 	if err != nil {

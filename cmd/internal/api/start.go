@@ -124,7 +124,7 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 		return none, nil, err
 	}
 	cmd := &jobdir.Cmd{
-		Format:   1,
+		Format:   jobdir.Format,
 		Name:     req.Name,
 		Argv:     argv,
 		Command:  req.Command,
@@ -186,7 +186,7 @@ func directory(given string) (string, error) {
 	if given == "" || !filepath.IsAbs(given) {
 		here, err := os.Getwd()
 		if err != nil {
-			return "", &Error{Code: InvalidArgument, Message: "cwd: the current directory is gone or out of reach: " + cause(err),
+			return "", &Error{Code: InvalidArgument, Message: "cwd: the current directory is gone or out of reach: " + innermost(err),
 				Hint: "name another one: --cwd DIR", cause: err}
 		}
 		if dir = filepath.Join(here, given); strings.Contains(given, "..") {
@@ -205,8 +205,8 @@ func directory(given string) (string, error) {
 	return dir, nil
 }
 
-// cause is the last error of a chain, in words.
-func cause(err error) string {
+// innermost is the last error of a chain, in words.
+func innermost(err error) string {
 	for {
 		next := errors.Unwrap(err)
 		if next == nil {

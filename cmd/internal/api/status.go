@@ -189,6 +189,14 @@ func entry(info *jobdir.Info) Entry {
 	return e
 }
 
+// CommandLine is what the job runs, as one would type it.
+func (e *Entry) CommandLine() string {
+	if e.Command != nil {
+		return *e.Command
+	}
+	return jobdir.ShellLine(e.Argv)
+}
+
 // Elapsed is how long the job ran, or has been running at now. False where
 // that is not known.
 func (e *Entry) Elapsed(now time.Time) (time.Duration, bool) {

@@ -5,13 +5,16 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
 )
 
 // Limits of what a caller may ask for.
 const (
 	MaxFollowMS = 25000
-	MaxRead     = 1 << 20  // bytes of one read of a log
-	DefaultRead = 64 << 10 // the same, unless asked otherwise
+	MaxRead     = jobdir.MaxRead
+	DefaultRead = 64 << 10 // bytes of one read of a log, unless asked otherwise
 	MinMaxLog   = 2 << 20
 	MaxName     = 1 << 10
 	MaxKey      = 256
@@ -19,9 +22,6 @@ const (
 
 	// MaxArgument is where the kernel refuses one argument or variable.
 	MaxArgument = 128 << 10
-
-	// Retention is how long an ended job is kept.
-	Retention = 7 * 24 * time.Hour
 
 	tailBytes   = 2 << 10 // of status
 	startOfTail = 8 << 10 // of logs without an offset
@@ -248,7 +248,7 @@ func parseEnv(s string, lookup func(string) (string, bool)) (variable, error) {
 		return variable{}, invalid("env", s, "has no name before the =")
 	case strings.ContainsAny(name, " \t\x00") || hasControl(name):
 		return variable{}, invalid("env", s, "has a blank or control character in its name")
-	case name == "SPACE_JOB":
+	case name == record.EnvJob:
 		return variable{}, invalid("env", s, "cannot be set: SPACE_JOB is the job's own id")
 	case strings.IndexByte(value, 0) >= 0:
 		return variable{}, invalid("env", name, "holds a NUL byte")
@@ -325,18 +325,4 @@ func ParseCount(field, s string) (int64, error) {
 		err = invalid(field, s, "is not above zero")
 	}
 	return n, err
-}
-
-// ShellLine is an argv as one would type it.
-func ShellLine(argv []string) string {
-	quoted := make([]string, len(argv))
-	for i, s := range argv {
-		quoted[i] = s
-		if s == "" || strings.ContainsFunc(s, func(r rune) bool {
-			return !strings.ContainsRune("%+,-./:=@_", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-		}) {
-			quoted[i] = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(quoted, " ")
 }

@@ -227,12 +227,6 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-func TestShellLine(t *testing.T) {
-	if got, want := ShellLine([]string{"a-b", "", "it's", "$x", "ü"}), `a-b '' 'it'\''s' '$x' 'ü'`; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
 func TestLastBytes(t *testing.T) {
 	for _, c := range []struct {
 		in   string

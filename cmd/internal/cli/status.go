@@ -72,11 +72,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	row("damaged", deref(r.Damaged))
 	row("error", deref(r.Error))
 	row("name", deref(r.Name))
-	if r.Command != nil {
-		row("command", *r.Command)
-	} else if len(r.Argv) > 0 {
-		row("command", api.ShellLine(r.Argv))
-	}
+	row("command", r.CommandLine())
 	row("cwd", deref(r.Cwd))
 	row("env", strings.Join(r.Env, " "))
 	row("key", deref(r.Key))
