@@ -75,7 +75,9 @@ func TestWatchFollows(t *testing.T) {
 			}
 			worst = max(worst, time.Since(at))
 		}
-		t.Log("slowest", worst)
+		if t.Log("slowest", worst); worst > 2*time.Second {
+			t.Errorf("a byte came back after %v", worst)
+		}
 	})
 }
 
@@ -129,7 +131,7 @@ func TestWaitEnd(t *testing.T) {
 		})
 		s, err := j.WaitEnd(ctx)
 		took := time.Since(<-killed)
-		if s != Lost || err != nil || took > time.Second {
+		if s != Lost || err != nil || took > within/2 {
 			t.Errorf("%s, %v, after %v", s, err, took)
 		}
 		t.Log("noticed after", took)
@@ -155,7 +157,7 @@ func TestL8WatchIsFreed(t *testing.T) {
 			}()
 			cancel()
 			start := time.Now()
-			if err := <-done; err != context.Canceled || time.Since(start) > time.Second {
+			if err := <-done; err != context.Canceled || time.Since(start) > within/2 {
 				t.Errorf("%v after %v", err, time.Since(start))
 			}
 			if err := w.Close(); err != nil {

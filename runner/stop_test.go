@@ -40,8 +40,8 @@ func TestS1EscapedGrandchild(t *testing.T) {
 	if e := j.cancel(); e.State != record.Cancelled || e.ExitCode != nil || e.Left != 0 || e.Error != "" {
 		t.Errorf("exit is %s", j.read(record.Exit))
 	}
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("a tree that obeys took %v", took)
+	if took := time.Since(began); took >= grace {
+		t.Errorf("a tree that obeys took %v: it was not asked", took)
 	}
 	wantGone(t, grandchild, child)
 	if left := r.processes(); len(left) > 1 { // the runner may be on its way out
@@ -74,8 +74,8 @@ func TestS2SiblingIgnoresTERM(t *testing.T) {
 	j.ask()
 	took := time.Since(began)
 	j.wantState(record.Cancelled)
-	if took < grace-100*time.Millisecond || took > grace+2*time.Second {
-		t.Errorf("it took %v, want about %v", took, grace)
+	if took < grace-100*time.Millisecond {
+		t.Errorf("it took %v, want %v", took, grace)
 	}
 	wantGone(t, sibling)
 }
@@ -92,8 +92,8 @@ func TestS2SiblingIsSlow(t *testing.T) {
 	j.ask()
 	took := time.Since(began)
 	j.wantState(record.Cancelled)
-	if took > 4*time.Second {
-		t.Errorf("it took %v", took)
+	if took >= grace {
+		t.Errorf("it took %v: the grace does not end with the tree", took)
 	}
 	if got := j.log(); got != "saved\n" && !strings.HasSuffix(got, "saved\n") {
 		t.Errorf("log is %q: the sibling was not given its time", got)
@@ -108,8 +108,8 @@ func TestS2StoppedJob(t *testing.T) {
 	began := time.Now()
 	j.ask()
 	j.wantState(record.Cancelled)
-	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("a stopped job took %v", took)
+	if took := time.Since(began); took >= grace {
+		t.Errorf("a stopped job took %v: it was not continued", took)
 	}
 	wantGone(t, child)
 }
@@ -130,12 +130,13 @@ func TestS3ForkStorm(t *testing.T) {
 func TestS4CancelMeetsTheEnd(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
-	const jobs, workers = 200, 8
+	const jobs, workers = 96, 8
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	states := map[record.State]int{}
 	for w := range workers {
 		wg.Go(func() {
+			after := time.Duration(43+2*w) * time.Millisecond
 			for range jobs / workers {
 				id, err := lockedStart(r.spec("sleep", "0.05"))
 				if err != nil {
@@ -144,7 +145,7 @@ func TestS4CancelMeetsTheEnd(t *testing.T) {
 				}
 				j := &testJob{t, id, filepath.Join(r.path, record.Jobs, string(id))}
 				// Around the end, which is what the test is about.
-				time.Sleep(time.Until(j.process().StartedAt.Add(time.Duration(47+2*w) * time.Millisecond)))
+				time.Sleep(time.Until(j.process().StartedAt.Add(after)))
 				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				err = Cancel(ctx, j.dir, record.CancelRecord{At: time.Now()})
 				cancel()
@@ -178,11 +179,25 @@ func TestS4CancelMeetsTheEnd(t *testing.T) {
 				mu.Lock()
 				states[e.State]++
 				mu.Unlock()
+				after = aroundTheEnd(after, e.State)
 			}
 		})
 	}
 	wg.Wait()
 	t.Logf("%v", states)
+	if len(states) < 2 {
+		t.Errorf("%v: they never met", states)
+	}
+}
+
+// aroundTheEnd moves the time after which a job is cancelled towards that of
+// its end, wherever the machine's load puts that: both kinds of end come up.
+func aroundTheEnd(after time.Duration, last record.State) time.Duration {
+	step := after/6 + time.Millisecond
+	if last == record.Cancelled {
+		return after + step
+	}
+	return max(after-step, 0)
 }
 
 func TestS4TimeoutMeetsTheEnd(t *testing.T) {
@@ -236,8 +251,8 @@ func TestTimeout(t *testing.T) {
 	if err := json.Unmarshal([]byte(j.read(record.Timing)), &timing); err != nil {
 		t.Fatal(err)
 	}
-	if timing.DurationMS < 300 || timing.DurationMS > 4000 {
-		t.Errorf("timing is %+v", timing)
+	if timing.DurationMS < 300 || timing.DurationMS >= grace.Milliseconds() {
+		t.Errorf("timing is %+v, want 300 ms and not the grace", timing)
 	}
 
 	s = r.spec("/bin/sh", "-c", "exit 3")

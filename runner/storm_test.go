@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -127,9 +126,9 @@ func TestS4StatesGoOneWay(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
 	root := openRoot(t, r)
-	n := 120
+	n := 64
 	if testing.Short() || raceDetector {
-		n = 50
+		n = 40
 	}
 
 	// Each reader has a memory of its own.
@@ -187,6 +186,7 @@ func TestS4StatesGoOneWay(t *testing.T) {
 	jobs := make(chan int)
 	for range 8 {
 		workers.Go(func() {
+			after := 40 * time.Millisecond
 			for range jobs {
 				id, err := lockedStart(r.spec("/bin/sh", "-c", "sleep 0.03; exit 3"))
 				if err != nil {
@@ -195,7 +195,7 @@ func TestS4StatesGoOneWay(t *testing.T) {
 				}
 				watched.Store(id, true)
 				j := &testJob{t, id, root.Job(id).Dir()}
-				time.Sleep(time.Duration(20+rand.IntN(40)) * time.Millisecond) // the moment is what is tested
+				time.Sleep(after) // the moment is what is tested
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				err = Cancel(ctx, j.dir, record.CancelRecord{At: time.Now(), By: "test"})
 				cancel()
@@ -211,6 +211,7 @@ func TestS4StatesGoOneWay(t *testing.T) {
 				default:
 					t.Errorf("%s: exit is %+v", id, e)
 				}
+				after = aroundTheEnd(after, e.State)
 				count, _ := states.LoadOrStore(e.State, new(atomic.Int64))
 				count.(*atomic.Int64).Add(1)
 				eventually(patience, func() bool { return !j.held() })
@@ -225,7 +226,15 @@ func TestS4StatesGoOneWay(t *testing.T) {
 	workers.Wait()
 	over.Store(true)
 	readers.Wait()
-	states.Range(func(k, v any) bool { t.Logf("%s: %d", k, v.(*atomic.Int64).Load()); return true })
+	kinds := 0
+	states.Range(func(k, v any) bool {
+		kinds++
+		t.Logf("%s: %d", k, v.(*atomic.Int64).Load())
+		return true
+	})
+	if kinds < 2 {
+		t.Error("cancel and end never met")
+	}
 	t.Logf("%d looks", looks.Load())
 	wantSound(t, root)
 }
