@@ -171,7 +171,7 @@ func TestLiveLine(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if left := screen(term.text()); left != "" {
+	if left := screen(term.text()); !strings.HasPrefix(left, "space-job: job "+id+": \x1b[32mexited\x1b[0m, exit code 0 after ") || strings.Count(left, "\n") != 1 {
 		t.Errorf("left on the screen: %q", left)
 	}
 
@@ -189,6 +189,7 @@ func TestLiveLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part := range strings.SplitSeq(narrow.text(), "\r\x1b[K") {
+		part, _, _ = strings.Cut(part, "space-job: ") // what stays may be wider
 		if len(part) > 29 {
 			t.Errorf("wider than the terminal: %q", part)
 		}
@@ -206,7 +207,9 @@ func TestRunOnTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	term.await(t, "ial")
-	if got, want := screen(term.text()), "one\ntwo\npartial\n"; got != want {
+	term.await(t, " after ")
+	got, said, _ := strings.Cut(screen(term.text()), "space-job: job j")
+	if want := "one\ntwo\npartial\n"; got != want || !strings.Contains(said, ": \x1b[32mexited\x1b[0m, exit code 0 after 1.") {
 		t.Errorf("on the screen: %q, want %q (%q)", got, want, term.text())
 	}
 	term.await(t, "running")
@@ -225,9 +228,41 @@ func TestRunOnTerminal(t *testing.T) {
 	if err := c.Wait(); c.ProcessState.ExitCode() != 130 {
 		t.Errorf("%v", err)
 	}
-	term.await(t, "detached")
+	term.await(t, "stop it")
+	for line := range strings.Lines(screen(term.text())) {
+		if len(line) > 80 {
+			t.Errorf("broken by the terminal: %q", line)
+		}
+	}
 	if got := screen(term.text()); !strings.HasPrefix(got, "here\nspace-job: hint: detached") {
 		t.Errorf("on the screen: %q", got)
+	}
+}
+
+// TestInterrupted: Ctrl-C of who only looks says that the job goes on.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	id := p.output("start", "printf here; sleep 100")
+	for _, args := range [][]string{{"wait", id}, {"logs", "-f", id}} {
+		term := openTerminal(t, 80)
+		c := p.command(args...)
+		c.Stdout, c.Stderr = term.near, term.near
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		term.await(t, "here")
+		if err := c.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
+		term.await(t, "the job goes on: space-job "+strings.Join(args, " ")+"\r\n")
+		if code := c.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("%q: exit code %d", args, code)
+		}
+		if lines := strings.Split(strings.TrimSpace(screen(term.text())), "\n"); !strings.HasPrefix(lines[len(lines)-1], "space-job: hint: ") {
+			t.Errorf("%q: %q", args, lines)
+		}
 	}
 }
 

@@ -50,6 +50,10 @@ func invalid(field, value, why string) *Error {
 	return &Error{Code: InvalidArgument, Message: field + ": " + shown(value) + " " + why}
 }
 
+// Quote shows what somebody typed in one line, and not all of it where it is
+// long.
+func Quote(s string) string { return shown(s) }
+
 // shown quotes a value for one line of an error.
 func shown(s string) string {
 	const most = 80
@@ -81,7 +85,7 @@ func fault(err error) error {
 	case errors.As(err, &ambiguous):
 		return &Error{Code: Ambiguous, Message: err.Error(), Hint: "give more digits of the end of the id", cause: err}
 	case errors.As(err, &badID):
-		return &Error{Code: InvalidArgument, Message: err.Error(),
+		return &Error{Code: InvalidArgument, Message: "job: " + shown(badID.Given) + " is no id",
 			Hint: "an id is j and 12 hex digits; its last digits do, four at least, where no other id ends in them", cause: err}
 	case errors.As(err, &root):
 		return &Error{Code: InvalidArgument, Message: err.Error(), Hint: "name another one: SPACE_JOB_HOME", cause: err}

@@ -128,6 +128,9 @@ func (a *Actions) warnings(jobs []Entry) []string {
 		if jobs[i].State == jobdir.Running {
 			out = append(out, bigLogWarning(&jobs[i])...)
 		}
+		if m := jobs[i].LogDropped; m != nil && m.Unwritten != nil {
+			out = append(out, "job "+string(jobs[i].Job)+": "+unwritten(m.Unwritten).Warning())
+		}
 	}
 	if fs, err := a.root.FileSystem(); err == nil {
 		out = append(out, diskWarning(fs, a.root.Path())...)

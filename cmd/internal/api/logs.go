@@ -116,12 +116,14 @@ func (a *Actions) Follow(ctx context.Context, req LogsRequest, emit func(*LogsRe
 	}
 	w := l.job.Watch()
 	defer w.Close()
+	told := false // that output is missing
 	for {
 		res, err := l.read()
 		if err != nil {
 			return err
 		}
-		moved := res.NextOffset != l.offset || res.Dropped != nil || res.Truncated
+		moved := res.NextOffset != l.offset || res.Dropped != nil || res.Truncated || res.Unwritten != nil && !told
+		told = res.Unwritten != nil
 		l.offset = res.NextOffset
 		if moved || res.Through() {
 			if err := emit(&res); err != nil {

@@ -65,6 +65,9 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		spec.Claim = key.Set
 	}
 	id, err := runner.Start(spec)
+	if errors.Is(err, syscall.EFBIG) {
+		return StartResult{}, &Error{Code: IO, Message: err.Error(), Hint: "the limit on the size of files is too low: see ulimit -f", cause: err}
+	}
 	if err != nil {
 		return StartResult{}, fault(err)
 	}
@@ -154,7 +157,7 @@ func commandOf(req StartRequest) ([]string, error) {
 	if len(req.Argv) == 0 {
 		switch {
 		case strings.TrimSpace(req.Command) == "":
-			return nil, invalid("command", req.Command, "is empty")
+			return nil, emptyCommand(req.Command)
 		case strings.IndexByte(req.Command, 0) >= 0:
 			return nil, invalid("command", req.Command, "holds a NUL byte")
 		case len(req.Command) >= MaxArgument:
@@ -166,7 +169,7 @@ func commandOf(req StartRequest) ([]string, error) {
 		return nil, invalid("command", req.Command, "is given beside an argv: one of them")
 	}
 	if strings.TrimSpace(req.Argv[0]) == "" {
-		return nil, invalid("command", req.Argv[0], "is empty")
+		return nil, emptyCommand(req.Argv[0])
 	}
 	for _, s := range req.Argv {
 		if strings.IndexByte(s, 0) >= 0 {
@@ -177,6 +180,12 @@ func commandOf(req StartRequest) ([]string, error) {
 		}
 	}
 	return req.Argv, nil
+}
+
+func emptyCommand(given string) *Error {
+	e := invalid("command", given, "is empty")
+	e.Hint = "say what to run: space-job start 'make test'"
+	return e
 }
 
 // directory is where the job runs: an absolute path of a directory that may be

@@ -42,6 +42,21 @@ var units = [...]struct {
 
 const durationForms = "(use 90s, 15m, 1h30m, 7d, or a number of seconds)"
 
+// ParseLimit reads what ParseDuration reads, or zero.
+func ParseLimit(field, s string) (time.Duration, error) {
+	d, err := ParseDuration(field, s)
+	if err != nil && isZero(s) {
+		return 0, nil
+	}
+	return d, err
+}
+
+// isZero: 0, 0.0, 0s, 00m.
+func isZero(s string) bool {
+	digits := strings.TrimRight(s, "dhms")
+	return len(digits) > 0 && len(s)-len(digits) <= 2 && plainNumber(digits) && strings.Trim(digits, "0.") == ""
+}
+
 // ParseDuration reads 90s, 15m, 1h30m, 1.5h, 250ms, 7d, or a plain number of
 // seconds. There is no sign and no zero duration.
 func ParseDuration(field, s string) (time.Duration, error) {

@@ -22,6 +22,7 @@ type WaitRequest struct {
 	Jobs    []string
 	Any     bool          // until the first has ended
 	Timeout time.Duration // 0: none
+	Look    bool          // do not wait: only look
 }
 
 // WaitResult is how the jobs stand after the wait.
@@ -62,7 +63,11 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 		limited, cancel = context.WithTimeout(ctx, req.Timeout)
 		defer cancel()
 	}
-	ended, err := await(limited, jobs, req.Any)
+	look := await
+	if req.Look {
+		look = hasEnded
+	}
+	ended, err := look(limited, jobs, req.Any)
 	if ctx.Err() != nil {
 		return res, ctx.Err()
 	}
@@ -96,14 +101,8 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 // await waits for all jobs; or for the first, and says which it is.
 func await(ctx context.Context, jobs []*jobdir.Job, first bool) (int, error) {
 	if first { // of those that have ended, the first in the order given
-		for i, j := range jobs {
-			s, err := j.State()
-			if err != nil {
-				return i, jobFault(j, err) // a damaged one has no end
-			}
-			if s != jobdir.Running {
-				return i, nil
-			}
+		if i, err := hasEnded(ctx, jobs, true); !errors.Is(err, context.DeadlineExceeded) {
+			return i, err
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -124,6 +123,26 @@ func await(ctx context.Context, jobs []*jobdir.Job, first bool) (int, error) {
 		if e.err != nil || first {
 			return e.i, e.err
 		}
+	}
+	return 0, nil
+}
+
+// hasEnded looks once at what await waits for. What has not ended is a deadline
+// that is exceeded.
+func hasEnded(_ context.Context, jobs []*jobdir.Job, first bool) (int, error) {
+	for i, j := range jobs {
+		s, err := j.State()
+		switch {
+		case err != nil:
+			return i, jobFault(j, err) // a damaged one has no end
+		case s != jobdir.Running && first:
+			return i, nil
+		case s == jobdir.Running && !first:
+			return i, context.DeadlineExceeded
+		}
+	}
+	if first {
+		return 0, context.DeadlineExceeded
 	}
 	return 0, nil
 }

@@ -16,10 +16,10 @@ func cancelCommand() *command {
 	return &command{
 		name:    "cancel",
 		usage:   []string{"cancel ID... [--reason TEXT] [--nested]"},
-		summary: "stop jobs and everything that they started",
+		summary: "stop jobs, with every process that they started",
 		about: []string{
 			"Sends TERM to every process of the job, also to those that left its session, and KILL to what is there after five seconds. Returns when the job has ended, and prints how.",
-			"A job that was started from within the job goes on by itself: it is named here, and stopped, too, with --nested.",
+			"A job that was started from within the job is a job of its own and goes on: it is named here, and stopped, too, with --nested.",
 			"Of a job that has ended, the processes that it left behind are stopped; its record stays as it is.",
 		},
 		examples: []example{
@@ -27,7 +27,7 @@ func cancelCommand() *command {
 			{"space-job cancel 9d3e 11f0 --reason 'wrong branch'", "two at once, and why"},
 		},
 		exits: []exit{
-			{"0", "none of it runs any more"},
+			{"0", "none of the job's own processes runs any more; jobs started from within may, and are named"},
 			{"1", "something could not be stopped: it is named"},
 			{"2", "a wrong flag or value; nothing was stopped"},
 			{"3", "no such job; nothing was stopped"},

@@ -67,7 +67,7 @@ func (s *session) dispatch(args []string) (int, error) {
 			s.print(versionLine() + "\n")
 			return exitOK, nil
 		default:
-			return 0, usage("unknown flag: "+args[0], "")
+			return 0, usage("unknown flag: "+short(args[0]), "")
 		}
 		args = args[1:]
 	}
@@ -80,7 +80,7 @@ func (s *session) dispatch(args []string) (int, error) {
 	}
 	c := lookup(args[0])
 	if c == nil {
-		return 0, usage("unknown command: "+quote(args[0]), "")
+		return 0, unknownCommand(args[0])
 	}
 	return s.run(c, args[1:])
 }
@@ -147,9 +147,45 @@ func parseError(c *command, err error) error {
 		if unknown.GetSpecifiedShortnames() != "" {
 			name = "-" + unknown.GetSpecifiedName()
 		}
-		return usage("unknown flag: "+name, c.name)
+		return usage("unknown flag: "+short(name), c.name)
 	}
-	return usage(err.Error(), c.name)
+	return usage(short(err.Error()), c.name)
+}
+
+// unknownCommand names the command that was perhaps meant.
+func unknownCommand(given string) *api.Error {
+	e := usage("unknown command: "+quote(given), "")
+	least := 3 // edits
+	for _, name := range commandNames() {
+		if n := edits(given, name); n < least && n < len(name)-1 || len(given) > 2 && strings.HasPrefix(name, given) {
+			least = min(n, least)
+			e.Hint = "did you mean space-job " + name + "? See space-job --help"
+		}
+	}
+	return e
+}
+
+// edits is how many bytes are to be put in, left out or replaced to make b of a.
+func edits(a, b string) int {
+	if len(a) > 2*len(b) {
+		return len(a) // far off
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			n := before
+			if a[i] != b[j] {
+				n = min(before, row[j], row[j+1]) + 1
+			}
+			before, row[j+1] = row[j+1], n
+		}
+	}
+	return row[len(b)]
 }
 
 // usage is the error of a command line that cannot be understood.

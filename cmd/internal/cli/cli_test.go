@@ -121,10 +121,26 @@ func TestLiveText(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	started := now.Add(-75*time.Second - 300*time.Millisecond)
 	r := api.StatusResult{Entry: api.Entry{Job: "j6c1f0a2b9d3e", State: "running", StartedAt: &started, LogBytes: 48210, Line: "unit\ntests"}, Tail: "one\ntwo\tthree\n"}
-	if got, want := liveText(&r, 775*time.Second, true, now), "j6c1f0a2b9d3e unit\ufffdtests | running 1m15s (before: 12m55s) | log 47.1 KiB | two three"; got != want {
+	if got, want := liveText(&r, "", 775*time.Second, true, now, 200), "j6c1f0a2b9d3e unit tests | running 1m15s (before: 12m55s) | log 47.1 KiB | two three"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := liveText(&r, 0, false, now), "j6c1f0a2b9d3e unit\ufffdtests | running 1m15s | log 47.1 KiB"; got != want {
+	if got, want := liveText(&r, "", 0, false, now, 200), "j6c1f0a2b9d3e unit tests | running 1m15s | log 47.1 KiB"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r.Line = "the unit tests of the whole project"
+	for columns, want := range map[int]string{
+		79: "j6c1f0a2b9d3e the unit tests of th | running 1m15s | log 47.1 KiB | two three",
+		60: "j6c1f0a2b9d3e the unit tests | running 1m15s | log 47.1 KiB",
+		50: "j6c1f0a2b9d3e | running 1m15s | log 47.1 KiB",
+		39: "j6c1f0a2b9d3e the unit | running 1m15s",
+	} {
+		got := liveText(&r, "", 0, true, now, columns)
+		if got != want || columnsOf(got) > columns {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+	started = now.Add(-time.Second / 2)
+	if got, want := liveText(&r, "(2 of 3) ", time.Hour, true, now, 55), "(2 of 3) j6c1f0a2b9d3e | running 0s | log 47.1 KiB"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -141,7 +157,7 @@ func TestStatusText(t *testing.T) {
 		Tail:          "last",
 	}
 	text := statusText(&r, false, now)
-	for _, want := range []string{"j6c1f0a2b9d3e  exited, exit code 137, killed by KILL\n", "evil\ufffdname\ufffd[2J\n", "duration:   12m55s\n", "left:       12 (sleep) (space-job cancel j6c1f0a2b9d3e stops them)\n",
+	for _, want := range []string{"j6c1f0a2b9d3e  exited, exit code 137, killed by KILL\n", "name:       evil name [2J\n", "duration:   12m55s\n", "left:       12 (sleep) (space-job cancel j6c1f0a2b9d3e stops them)\n",
 		"End of the log:\n    last\n", why, "missing:    10 bytes, 5 to 15: cut out of the log\n", "missing:    some output could not be written since "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
@@ -196,5 +212,22 @@ func TestOneDocument(t *testing.T) {
 	var doc struct{ Error api.Error }
 	if err := json.Unmarshal(b.Bytes(), &doc); err != nil || doc.Error.Message != "a\nb <c>" || bytes.Count(b.Bytes(), []byte("\n")) != 1 {
 		t.Errorf("%s: %v", b.Bytes(), err)
+	}
+}
+
+func TestLastLines(t *testing.T) {
+	for s, want := range map[string]string{"": "", "a": "a", "a\n": "a\n", "a\nb\nc": "b\nc", "a\nb\nc\n": "b\nc\n", "a\n\n\n": "\n\n"} {
+		if got := lastLines(s, 2); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+}
+
+func TestDidYouMean(t *testing.T) {
+	for given, want := range map[string]string{"strat": "start", "log": "logs", "ls": "logs", "stat": "status", "cancle": "cancel", "canc": "cancel", "xyzzy": "", "": "", "waiting": ""} {
+		hint := unknownCommand(given).Hint
+		if got := strings.HasPrefix(hint, "did you mean"); got != (want != "") || got && !strings.Contains(hint, " "+want+"?") {
+			t.Errorf("%q: %q", given, hint)
+		}
 	}
 }

@@ -31,7 +31,7 @@ func (o *helpOptions) Run(s *session, args []string) (int, error) {
 	}
 	c := lookup(args[0])
 	if c == nil {
-		return 0, usage("unknown command: "+quote(args[0]), "")
+		return 0, unknownCommand(args[0])
 	}
 	return exitOK, s.showHelp(c)
 }

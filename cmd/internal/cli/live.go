@@ -48,10 +48,11 @@ func (l *live) follow(ctx context.Context, a *api.Actions, ids []string, withOut
 			beforeOf = left[0]
 			before, _ = a.Before(beforeOf)
 		}
-		text := liveText(&res, before, withOutput, time.Now())
+		which := ""
 		if n := len(ids); n > 1 {
-			text = "(" + strconv.Itoa(n-len(left)+1) + " of " + strconv.Itoa(n) + ") " + text
+			which = "(" + strconv.Itoa(n-len(left)+1) + " of " + strconv.Itoa(n) + ") "
 		}
+		text := liveText(&res, which, before, withOutput, time.Now(), l.columns())
 		if !l.set(text) {
 			return
 		}
@@ -64,20 +65,56 @@ func (l *live) follow(ctx context.Context, a *api.Actions, ids []string, withOut
 }
 
 // liveText is the line: name, state, elapsed, how long the command took before,
-// size of the log, its last line.
-func liveText(r *api.StatusResult, before time.Duration, withOutput bool, now time.Time) string {
-	text := string(r.Job) + " " + cut(oneLine(r.Line), 40) + " | " + string(r.State)
+// size of the log, its last line. It fits into so many columns: where they are
+// few, the last line and the name are shortened, and then one part after the
+// other is left out; id, state and elapsed stay to the end.
+func liveText(r *api.StatusResult, which string, before time.Duration, withOutput bool, now time.Time, columns int) string {
+	state := " | " + string(r.State)
 	if d, ok := r.Elapsed(now); ok {
-		text += " " + api.FormatDuration(d.Truncate(time.Second))
+		state += " " + liveDuration(d)
 	}
+	left := columns - len(r.Job) - len(state)
+	fit := func(part string) string {
+		if len(part) > left {
+			return ""
+		}
+		left -= len(part)
+		return part
+	}
+	log := fit(" | log " + api.FormatSize(r.LogBytes))
+	which = fit(which)
+	took := ""
 	if before > 0 {
-		text += " (before: " + api.FormatDuration(before) + ")"
+		took = fit(" (before: " + api.FormatDuration(before) + ")")
 	}
-	text += " | log " + api.FormatSize(r.LogBytes)
-	if last := lastLine(r.Tail); withOutput && last != "" {
-		text += " | " + last
+	const least = 8 // of a name or a line: less says nothing
+	name, last := "", lastLine(r.Tail)
+	room := min(left-1, 40)
+	if withOutput && last != "" {
+		room = min(room, max(left/2, 20))
+	} else {
+		last = ""
 	}
-	return text
+	if name = oneLine(r.Line); room >= least || columnsOf(name) <= room {
+		name = " " + strings.TrimRight(cut(name, room), " ")
+		left -= columnsOf(name)
+	} else {
+		name = ""
+	}
+	if left -= len(" | "); last != "" && left >= least {
+		last = " | " + cut(last, left)
+	} else {
+		last = ""
+	}
+	return which + string(r.Job) + name + state + took + log + last
+}
+
+// liveDuration has no parts of a second: it is shown twice in one.
+func liveDuration(d time.Duration) string {
+	if d < time.Minute {
+		return strconv.Itoa(int(d/time.Second)) + "s"
+	}
+	return api.FormatDuration(d)
 }
 
 func lastLine(tail string) string {
@@ -122,11 +159,14 @@ func (l *live) close() {
 	l.closed = true
 }
 
+// columns are those that the line may fill.
+func (l *live) columns() int { return max(width(l.s.stderr)-1, 1) }
+
 func (l *live) draw() {
 	if l.closed || !l.fresh || l.text == "" {
 		return
 	}
-	l.s.talk("\r\x1b[K" + cut(oneLine(l.text), max(width(l.s.stderr)-1, 1)))
+	l.s.talk("\r\x1b[K" + cut(oneLine(l.text), l.columns()))
 	l.drawn = true
 }
 

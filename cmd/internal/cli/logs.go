@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -26,7 +27,8 @@ func logsCommand() *command {
 			"Prints what a job wrote, stdout and stderr together, byte for byte. Without ID it is the newest job. Without --offset it is the end of the log: the last 8 KiB, from the start of a line.",
 			"Offsets are bytes. With --json you get next_offset: pass it as the next --offset, and nothing is lost or repeated. You are through when more is false and state is not running.",
 			"--follow-ms waits, for at most so long, for a byte after --offset (without one: for output from now on) or for the end of the job. -f goes on to the end of the job.",
-			"The document of --json: job, state, exit_code, offset, next_offset, more, text, encoding, size, dropped (what was cut out of the log just before the text), truncated (the offset is past the end, because somebody cut the log).",
+			"What you get is text for reading: with --json, and with --encoding utf-8, bytes that are not UTF-8 become U+FFFD, while offsets keep counting the bytes of the log. Where a log holds such bytes, --encoding base64 is exact; the bytes are in text all the same.",
+			"The document of --json: job, state, exit_code, signal, error (of the end, null before), offset, next_offset, more, text, encoding, size, dropped (what was cut out of the log just before the text), unwritten (bytes and error of output that could not be written, as on a full disk), truncated (the offset is past the end, because somebody cut the log).",
 		},
 		examples: []example{
 			{"space-job logs", "the end of the newest job's log"},
@@ -34,7 +36,7 @@ func logsCommand() *command {
 			{"space-job logs 9d3e --offset 0 -f >all", "the whole log"},
 			{"space-job logs 9d3e --json --offset 4096 --follow-ms 25000", "what came after byte 4096, or what comes next"},
 		},
-		exits:   standardExits,
+		exits:   append(standardExits[:len(standardExits):len(standardExits)], exit{"130", "you stopped -f with Ctrl-C; the job goes on"}),
 		operand: operandJob,
 		most:    1,
 		new:     func() options { return new(logsOptions) },
@@ -79,27 +81,47 @@ func (o *logsOptions) Run(s *session, args []string) (int, error) {
 	if o.follow {
 		ctx, stop := interruptible()
 		defer stop()
+		var last api.LogsResult
 		err := a.Follow(ctx, o.req, func(r *api.LogsResult) error {
+			last = *r
 			s.piece(r)
 			return s.broken
 		})
-		if errors.Is(err, context.Canceled) {
+		interrupted := errors.Is(err, context.Canceled)
+		if s.broken != nil || err != nil && !interrupted {
+			return 0, err // what is broken is said by the caller
+		}
+		s.unwritten(&last)
+		if interrupted {
+			job := o.req.Job
+			if last.Job != "" {
+				job = string(last.Job)
+			}
+			s.say("hint", strings.TrimSpace("the job goes on: space-job logs -f "+job))
 			return exitDetached, nil
 		}
-		if s.broken != nil {
-			return 0, nil // said by the caller
+		if last.State != "exited" && !s.json {
+			s.ended(&api.Entry{Job: last.Job, State: last.State, Signal: last.Signal, Error: last.Error})
 		}
-		return exitOK, err
+		return exitOK, nil
 	}
 	res, err := a.Logs(context.Background(), o.req)
 	if err != nil {
 		return 0, err
 	}
 	s.piece(&res)
+	s.unwritten(&res)
 	if !s.json && res.More {
 		s.say("hint", "more: "+strconv.FormatInt(res.Size-res.NextOffset, 10)+" bytes follow: space-job logs "+string(res.Job)+" --offset "+strconv.FormatInt(res.NextOffset, 10)+" (-f: all)")
 	}
 	return exitOK, nil
+}
+
+// unwritten says to whom reads the log as it is that it does not have all.
+func (s *session) unwritten(r *api.LogsResult) {
+	if r.Unwritten != nil && !s.json {
+		s.say("warning", r.Unwritten.Warning())
+	}
 }
 
 // piece prints a piece of a log. What a person sees has a gap where bytes are

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"space-job/cmd/internal/api"
@@ -18,6 +19,7 @@ type session struct {
 	stdout, stderr *os.File
 	json           bool
 	broken         error // the first failed write to stdout
+	midLine        bool  // what was written to stdout last ended within a line
 
 	args    []string // of start and run, as they were given
 	asGiven bool     // the operands follow a --
@@ -27,6 +29,9 @@ type session struct {
 func (s *session) print(text string) { s.write([]byte(text)) }
 
 func (s *session) write(b []byte) {
+	if len(b) > 0 {
+		s.midLine = b[len(b)-1] != '\n'
+	}
 	if _, err := s.stdout.Write(b); err != nil && s.broken == nil {
 		s.broken = err
 		var path *os.PathError
@@ -53,7 +58,30 @@ func (s *session) say(kind, message string) {
 	if kind == "error" && colourful(s.stderr) {
 		kind = "\x1b[1;31m" + kind + "\x1b[0m"
 	}
-	s.talk("space-job: " + kind + ": " + oneLine(message) + "\n")
+	s.sayPlain(kind, oneLine(message))
+}
+
+func (s *session) sayPlain(kind, message string) {
+	if s.midLine && isTerminal(s.stdout) && isTerminal(s.stderr) {
+		s.midLine = false
+		s.talk("\n")
+	}
+	s.talk("space-job: " + kind + ": " + message + "\n")
+}
+
+// ended says how a job ended, in one line.
+func (s *session) ended(e *api.Entry) {
+	text := end(e, colourful(s.stderr))
+	if e.State == "lost" {
+		text += ": its runner is gone, and how it ended is not known"
+	}
+	if e.DurationMS != nil {
+		text += " after " + api.FormatDuration(time.Duration(*e.DurationMS)*time.Millisecond)
+	}
+	if e.Error != nil {
+		text += ": " + oneLine(*e.Error)
+	}
+	s.sayPlain("job "+string(e.Job), text)
 }
 
 func (s *session) talk(text string) { _, _ = s.stderr.WriteString(text) }
@@ -81,16 +109,26 @@ func interruptible() (context.Context, context.CancelFunc) {
 }
 
 // quote shows what somebody typed.
-func quote(s string) string { return strconv.Quote(s) }
+func quote(s string) string { return api.Quote(s) }
 
-// oneLine replaces what would break a line or speak to the terminal.
+// short is s as far as a line of an error has room for it.
+func short(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// oneLine puts blanks in the place of what would break a line, speak to the
+// terminal or turn the direction of text, as the line of a job in a list does.
 func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
-			return '\ufffd'
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
+			return ' '
 		}
 		return r
-	}, s)
+	}, s))
 }
 
 // count is "1 job", "2 jobs".

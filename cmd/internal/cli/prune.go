@@ -31,7 +31,7 @@ func pruneCommand() *command {
 func (o *pruneOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(parsed(&o.req.OlderThan, "DURATION", func(s string) (time.Duration, error) {
 		return api.ParseDuration("older_than", s)
-	}), "older-than", "keep jobs for so long after their end, 168h unless said")
+	}), "older-than", "keep jobs for so long after their end, 168h unless said; also 30m, 7d or seconds")
 }
 
 func (o *pruneOptions) Run(s *session, _ []string) (int, error) {

@@ -23,7 +23,7 @@ func runCommand() *command {
 		},
 		summary: "start a job, show its log as it grows, exit with its code",
 		about: []string{
-			"Like start and logs -f and wait in one. Ctrl-C detaches: the job goes on, and you are told how to come back to it.",
+			"Like start and logs -f and wait in one. Ctrl-C detaches: the job goes on, and you are told how to come back to it. On a terminal a line says how the job stands, and at last how it ended.",
 			"Flags end at the first operand, as for start. With --json the log comes as the documents of logs, one on a line; the last one has the end.",
 		},
 		examples: []example{
@@ -61,8 +61,10 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 		go line.follow(ctx, a, []string{job}, !isTerminal(s.stdout))
 	}
 	start := int64(0)
+	var last api.LogsResult
 	err = a.Follow(ctx, api.LogsRequest{Job: job, Offset: &start, Encoding: encodingFor(s)}, func(r *api.LogsResult) error {
 		line.above(func() (atLineStart bool) {
+			last = *r
 			s.piece(r)
 			n := len(r.Bytes)
 			return n == 0 && line.atLineStart() || n > 0 && r.Bytes[n-1] == '\n'
@@ -72,7 +74,11 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 	line.close()
 	switch {
 	case errors.Is(err, context.Canceled):
-		s.say("hint", "detached: the job goes on. Come back: space-job logs -f "+job+"; its end: space-job wait "+job+"; stop it: space-job cancel "+job)
+		s.unwritten(&last)
+		s.say("hint", "detached: the job goes on")
+		s.say("hint", "come back: space-job logs -f "+job)
+		s.say("hint", "its end: space-job wait "+job)
+		s.say("hint", "stop it: space-job cancel "+job)
 		return exitDetached, nil
 	case s.broken != nil:
 		s.say("hint", "the job goes on: space-job logs -f "+job)
@@ -84,12 +90,9 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if res.State != "exited" || res.Error != nil {
-		text := "job " + job + ": " + end(&res.Entry, false)
-		if res.Error != nil {
-			text += ": " + *res.Error
-		}
-		s.say("warning", text)
+	s.unwritten(&last)
+	if line != nil || res.State != "exited" || res.Error != nil {
+		s.ended(&res.Entry)
 	}
 	return res.Code(), nil
 }

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,7 +27,7 @@ func startCommand() *command {
 			"Starts a command as a job and prints the job's id at once. The job has its own session, log, exit status and timing; it goes on when you disconnect.",
 			"One operand is a shell string, run by /bin/sh -c. Several operands, or anything after --, are a program and its arguments, run as given with no shell in between. Flags end at the first operand: what follows belongs to the command.",
 			"The job has your environment, PATH and umask, and SPACE_JOB, its own id. Its output, stdout and stderr together, goes to its log; its stdin is empty. A program that is not found makes a job that ends with 127.",
-			"With --key, a second start of the same command under the same key gives the job that is there instead of another.",
+			"With --key, a second start of the same command under the same key gives the job that is there instead of another: also one that has ended, however it ended, until it is pruned. To run it again, choose another key. Only the command is compared: folder, variables, time limit and the like are not.",
 		},
 		examples: []example{
 			{"space-job start 'make test'", "a shell string"},
@@ -51,13 +56,15 @@ func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
 	}}, "env", "e", "set a variable; NAME alone takes its value from here. May be repeated, the last of a name counts. Only names are kept on disk")
 	fs.VarP(parsed(&r.Timeout, "DURATION", func(s string) (time.Duration, error) {
 		return api.ParseDuration("timeout", s)
-	}), "timeout", "t", "stop the job after so long: 90s, 15m, 1h30m, or seconds")
+	}), "timeout", "t", "stop the job after so long: 90s, 15m, 1h30m, 7d, or seconds")
 	fs.Var(parsed(&r.Key, "KEY", api.ParseKey), "key", "start once: with a key that has a job, give that job")
 	fs.Var(parsed(&r.MaxLog, "SIZE", api.ParseMaxLog), "max-log", "keep only the first MiB and the newest bytes of the log, about so much in all: 8MiB = 8M = 8388608, 8MB = 8000000; at least 2MiB")
 }
 
 func (o *startOptions) Run(s *session, args []string) (int, error) {
-	o.command(s, args)
+	if err := o.command(s, args); err != nil {
+		return 0, err
+	}
 	a, err := s.open()
 	if err != nil {
 		return 0, err
@@ -80,11 +87,33 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 	return exitOK, nil
 }
 
-// command is what the operands ask for.
-func (o *startOptions) command(s *session, args []string) {
-	if len(args) == 1 && !s.asGiven {
+// command is what the operands ask for. Flags behind a shell string would be
+// taken for arguments of a program by its name: that is refused.
+func (o *startOptions) command(s *session, args []string) error {
+	switch {
+	case len(args) == 1 && !s.asGiven:
 		o.req.Command = args[0]
-	} else {
-		o.req.Argv = args
+		return nil
+	case len(args) > 1 && !s.asGiven && strings.Contains(strings.TrimSpace(args[0]), " ") && !o.isProgram(args[0]) &&
+		slices.ContainsFunc(args[1:], func(s string) bool { return strings.HasPrefix(s, "-") }):
+		return &api.Error{Code: api.InvalidArgument, Message: "command: " + quote(args[0]) + " is no program",
+			Hint: "flags go before the command; after it they are its arguments (-- before it insists)"}
 	}
+	o.req.Argv = args
+	return nil
+}
+
+// isProgram reports whether the job would find a program by this name, or
+// cannot be told from here.
+func (o *startOptions) isProgram(name string) bool {
+	if slices.ContainsFunc(o.req.Env, func(s string) bool { return s == "PATH" || strings.HasPrefix(s, "PATH=") }) {
+		return true
+	}
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		name = filepath.Join(o.req.Cwd, name)
+		_, err := os.Stat(name)
+		return err == nil
+	}
+	_, err := exec.LookPath(name)
+	return err == nil
 }

@@ -20,6 +20,7 @@ func statusCommand() *command {
 		about: []string{
 			"Without ID it is the newest job. An ID is given in full, or as its last digits, four at least.",
 			"The state is running; exited (with its exit code); cancelled; timed_out; or lost: the process that watched the job is gone without having recorded an end, as after a reboot, and nothing is made up about the result. What a lost job has left running is named, and space-job cancel stops it.",
+			"left says how many processes outlived the job: they may still write to its log. The end of the log is its last 10 lines, of at most 2 KiB; with --json it is the last 2 KiB, in tail.",
 		},
 		examples: []example{
 			{"space-job status", "the newest job"},
@@ -112,6 +113,9 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 		row("memory", api.FormatSize(*r.MaxRSSBytes)+" in its largest process")
 	}
 	log := strconv.FormatInt(r.LogBytes, 10) + " bytes"
+	if r.LogBytes >= 10<<10 {
+		log += " (" + api.FormatSize(r.LogBytes) + ")"
+	}
 	if r.LastOutputAt != nil {
 		log += ", last output " + ago(now.Sub(*r.LastOutputAt))
 	}
@@ -155,13 +159,13 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 		b.WriteString("\n(no output)\n")
 	} else {
 		b.WriteString("\nEnd of the log:\n")
-		for line := range strings.Lines(r.Tail) {
+		for line := range strings.Lines(lastLines(r.Tail, 10)) {
 			b.WriteString("    " + line)
 		}
 		if !strings.HasSuffix(r.Tail, "\n") {
 			b.WriteByte('\n')
 		}
-		b.WriteString("Read all of it: space-job logs " + string(r.Job) + " --offset 0 -f\n")
+		b.WriteString("Read more: space-job logs " + string(r.Job) + " (all of it: --offset 0 -f)\n")
 	}
 	return b.String()
 }
@@ -171,6 +175,18 @@ func deref(s *string) string {
 		return ""
 	}
 	return *s
+}
+
+// lastLines cuts text to its last n lines.
+func lastLines(s string, n int) string {
+	for i := len(s) - 2; i >= 0; i-- { // the last byte begins no line
+		if s[i] == '\n' {
+			if n--; n == 0 {
+				return s[i+1:]
+			}
+		}
+	}
+	return s
 }
 
 // end is a job's state in words: "exited, exit code 137 (KILL)".

@@ -44,14 +44,27 @@ func stateColour(state string, code int) string {
 func cut(text string, n int) string {
 	used := 0
 	for i, r := range text {
-		w := 1
-		if r >= 0x1100 { // perhaps wide: rather too short than two lines
-			w = 2
-		}
+		w := columnsOfRune(r)
 		if used+w > n {
 			return text[:i]
 		}
 		used += w
 	}
 	return text
+}
+
+// columnsOf is how many columns text takes at most.
+func columnsOf(text string) int {
+	n := 0
+	for _, r := range text {
+		n += columnsOfRune(r)
+	}
+	return n
+}
+
+func columnsOfRune(r rune) int {
+	if r >= 0x1100 { // perhaps wide: rather too short than two lines
+		return 2
+	}
+	return 1
 }

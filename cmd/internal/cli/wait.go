@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -20,7 +19,7 @@ func waitCommand() *command {
 		summary: "wait until jobs have ended, and exit with their code",
 		about: []string{
 			"With several jobs the code is 0 if all are 0, else the first other one, in the order given. With --any it is that of the first job to end, whose id is printed.",
-			"On a terminal, one line shows how the job stands and how long its command took the last time. With --json there is one document for each job, like that of status without the end of the log.",
+			"On a terminal, one line shows how the job stands and how long its command took the last time; when it goes, a line says how the job ended. Ctrl-C stops the waiting, never the job. With --json there is one document for each job, like that of status without the end of the log.",
 		},
 		examples: []example{
 			{"space-job wait 9d3e && echo passed", ""},
@@ -33,6 +32,7 @@ func waitCommand() *command {
 			{"143", "cancelled"},
 			{"125", "lost: how it ended is not known"},
 			{"75", "it still runs after --timeout: ask again"},
+			{"130", "you stopped it with Ctrl-C; the jobs go on"},
 		}, standardExits[1:]...),
 		operand: operandRunning,
 		most:    -1,
@@ -42,9 +42,11 @@ func waitCommand() *command {
 
 func (o *waitOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.req.Any, "any", false, "wait only for the first to end")
-	fs.VarP(parsed(&o.req.Timeout, "DURATION", func(s string) (time.Duration, error) {
-		return api.ParseDuration("timeout", s)
-	}), "timeout", "t", "wait at most so long: 90s, 15m, 1h30m, or seconds")
+	fs.VarP(value{"DURATION", func(s string) (err error) {
+		o.req.Timeout, err = api.ParseLimit("timeout", s)
+		o.req.Look = err == nil && o.req.Timeout == 0
+		return err
+	}}, "timeout", "t", "wait at most so long: 90s, 15m, 1h30m, 7d, or seconds; 0 only looks")
 }
 
 func (o *waitOptions) Run(s *session, args []string) (int, error) {
@@ -54,17 +56,24 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 		return 0, err
 	}
 	ctx := context.Background()
-	if ids, err := a.Resolve(args); err == nil && isTerminal(s.stderr) {
+	var line *live
+	if ids, err := a.Resolve(args); err == nil && len(ids) > 0 && !o.req.Look && isTerminal(s.stderr) {
 		var stop context.CancelFunc
 		ctx, stop = interruptible()
 		defer stop()
 		o.req.Jobs = ids
-		line := newLive(s)
+		line = newLive(s)
 		defer line.close()
 		go line.follow(ctx, a, ids, true)
 	}
 	res, err := a.Wait(ctx, o.req)
+	line.close()
 	if errors.Is(err, context.Canceled) {
+		goes := "the job goes on"
+		if len(o.req.Jobs) > 1 {
+			goes = "the jobs go on"
+		}
+		s.say("hint", goes+": space-job wait "+strings.Join(o.req.Jobs, " "))
 		return exitDetached, nil
 	}
 	if err != nil {
@@ -77,6 +86,9 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 			s.document(e)
 		} else if o.req.Any && e.State != "running" {
 			s.print(string(e.Job) + "\n")
+		}
+		if line != nil && e.State != "running" {
+			s.ended(e)
 		}
 		if e.State == "running" {
 			still = append(still, string(e.Job))
