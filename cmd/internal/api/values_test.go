@@ -265,3 +265,16 @@ func TestCode(t *testing.T) {
 		}
 	}
 }
+
+func TestParseLimit(t *testing.T) {
+	for s, want := range map[string]time.Duration{"0": 0, "0s": 0, "0.0": 0, "00m": 0, "0ms": 0, "7d": 7 * 24 * time.Hour, "1.5": 1500 * time.Millisecond} {
+		if got, err := ParseLimit("timeout", s); err != nil || got != want {
+			t.Errorf("%q: %v, %v", s, got, err)
+		}
+	}
+	for _, s := range []string{"", "-0", "+0", "0x", "s", ".", "0 s", "-1"} {
+		if got, err := ParseLimit("timeout", s); err == nil {
+			t.Errorf("%q: %v", s, got)
+		}
+	}
+}

@@ -26,8 +26,8 @@ func logsCommand() *command {
 		about: []string{
 			"Prints what a job wrote, stdout and stderr together, byte for byte. Without ID it is the newest job. Without --offset it is the end of the log: the last 8 KiB, from the start of a line.",
 			"Offsets are bytes. With --json you get next_offset: pass it as the next --offset, and nothing is lost or repeated. You are through when more is false and state is not running.",
-			"--follow-ms waits, for at most so long, for a byte after --offset (without one: for output from now on) or for the end of the job. -f goes on to the end of the job.",
-			"What you get is text for reading: with --json, and with --encoding utf-8, bytes that are not UTF-8 become U+FFFD, while offsets keep counting the bytes of the log. Where a log holds such bytes, --encoding base64 is exact; the bytes are in text all the same.",
+			"--follow-ms waits, for at most so long, for a byte after --offset (without one: for output from now on) or for the end of the job. -f goes on to the end of the job, exits with 0, and says on stderr if the job was lost, cancelled or timed out; wait exits with the code of the job.",
+			"With --json, and with --encoding utf-8, what you get is UTF-8 for reading: bytes that are none become U+FFFD, while offsets keep counting the bytes of the log. To have such bytes exactly, use --encoding base64: with --json, too, they are then in the field text.",
 			"The document of --json: job, state, exit_code, signal, error (of the end, null before), offset, next_offset, more, text, encoding, size, dropped (what was cut out of the log just before the text), unwritten (bytes and error of output that could not be written, as on a full disk), truncated (the offset is past the end, because somebody cut the log).",
 		},
 		examples: []example{
