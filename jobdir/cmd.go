@@ -88,7 +88,10 @@ func ParseCmd(b []byte) (*Cmd, error) {
 		c.Until = nil
 	}
 	if s, ok := f.CreatedAt.(string); ok {
-		c.CreatedAt, _ = time.Parse(time.RFC3339Nano, s)
+		// In UTC, or a zone that time.Parse takes could not be written again.
+		if at, err := time.Parse(time.RFC3339Nano, s); err == nil && at.UTC().Year() > 0 && at.UTC().Year() < 10000 {
+			c.CreatedAt = at.UTC()
+		}
 	}
 	c.restore(f.ArgvBase64)
 	return c, nil

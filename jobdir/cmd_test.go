@@ -42,7 +42,7 @@ func compact(b []byte) string {
 	return string(b)
 }
 
-// TestCmdE2 is E2 of the cases: every byte of a command is exact in cmd.
+// TestCmdE2: every byte of a command is exact in cmd.
 func TestCmdE2(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Cmd{
@@ -137,7 +137,7 @@ func TestLine(t *testing.T) {
 		{Cmd{Name: " \n", Command: "c"}, "c"},
 		{Cmd{Argv: []string{"go", "test", "./..."}}, "go test ./..."},
 		{Cmd{Argv: []string{"echo", "", "a b", "it's", "$x", "\xff"}}, `echo '' 'a b' 'it'\''s' '$x' '` + "\ufffd'"},
-		// N3 of the cases.
+		// A name cannot forge another line, nor speak to the terminal.
 		{Cmd{Name: "x\nJOB j000000000000 exited exit=0"}, "x JOB j000000000000 exited exit=0"},
 		{Cmd{Name: "a\x1b[31mb\u009b\u2028\u202ec\u0085d"}, "a [31mb   c d"},
 		{Cmd{Name: strings.Repeat("é", 120)}, strings.Repeat("é", 120)},
@@ -242,5 +242,38 @@ func TestShellLine(t *testing.T) {
 	t.Parallel()
 	if got, want := ShellLine([]string{"a-b", "", "it's", "$x", "ü"}), `a-b '' 'it'\''s' '$x' 'ü'`; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A time that json could not write again is none, or the whole job could not be
+// shown as JSON.
+func TestCreatedAtCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[string]string{
+		"2020-01-01T00:00:00+24:00":   "2019-12-31T00:00:00Z",
+		"2020-01-01T00:00:00.5+01:00": "2019-12-31T23:00:00.5Z",
+		"0000-01-01T00:00:00Z":        "0001-01-01T00:00:00Z",
+		"9999-12-31T23:59:59-23:59":   "0001-01-01T00:00:00Z",
+		"the day before yesterday":    "0001-01-01T00:00:00Z",
+	} {
+		c, err := ParseCmd([]byte(`{"format":1,"id":"` + testID + `","created_at":"` + at + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := json.Marshal(c.CreatedAt)
+		if err != nil || string(got) != `"`+want+`"` {
+			t.Errorf("%s: %s, %v; want %s", at, got, err, want)
+		}
+	}
+}
+
+// An exit whose signal is no name of one is torn, or forged to reach a terminal.
+func TestExitSignalIsAName(t *testing.T) {
+	t.Parallel()
+	for signal, good := range map[string]bool{"": true, "KILL": true, "RTMIN+3": true, "35": true, "kill": false, `\u001b]0;x\u0007`: false, "K L": false} {
+		r := parseExit([]byte(`{"state":"exited","exit_code":137,"signal":"` + signal + `","at":"2026-01-02T03:04:05.000Z"}`))
+		if (r != nil) != good {
+			t.Errorf("signal %q: %+v", signal, r)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 
 	"space-job/jobdir/record"
@@ -161,7 +162,7 @@ func (d dir) readExit() (ExitRead, error) {
 // parseExit is nil for a record that cannot be true, as for one that is torn.
 func parseExit(b []byte) ExitRead {
 	var r record.ExitRecord
-	if !parseRecord(b, &r) || r.LogBytes < 0 || r.Left < 0 {
+	if !parseRecord(b, &r) || r.LogBytes < 0 || r.Left < 0 || strings.Trim(r.Signal, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-") != "" {
 		return nil
 	}
 	switch r.State {

@@ -121,8 +121,7 @@ func TestReadLogRefuses(t *testing.T) {
 	}
 }
 
-// TestR5HoleUnderReaders: R5 of the cases. The log grows and its middle is
-// freed, all the while readers see bytes of the output and nothing else.
+// TestR5HoleUnderReaders: a log grows and its middle is freed; all the while readers see bytes of the output and nothing else.
 func TestR5HoleUnderReaders(t *testing.T) {
 	t.Parallel()
 	const from, keep, block, total = 64 << 10, 128 << 10, 4096, 8 << 20
@@ -224,7 +223,8 @@ func TestTornDropped(t *testing.T) {
 	}
 }
 
-// TestL2CutCharacters: L2 of the cases.
+// TestL2CutCharacters: a character that is cut by the end of a read comes whole
+// with the next.
 func TestL2CutCharacters(t *testing.T) {
 	t.Parallel()
 	const text = "aé日本語🎉 naïve\n\ufffd Ω≈ç√ 👩‍👩‍👧 end"
@@ -298,7 +298,7 @@ func TestL2TextEnds(t *testing.T) {
 	}
 }
 
-// TestL3Binary: L3 of the cases.
+// TestL3Binary: a log of random bytes is read exactly, and as valid text.
 func TestL3Binary(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -328,7 +328,7 @@ func TestL3Binary(t *testing.T) {
 	}
 }
 
-// TestL5Cut: L5 of the cases.
+// TestL5Cut: a log that somebody empties is read on at its new end.
 func TestL5Cut(t *testing.T) {
 	t.Parallel()
 	j := makeJob(t, newRoot(t), testID, map[string]string{record.Log: "0123456789"})
@@ -348,7 +348,7 @@ func TestL5Cut(t *testing.T) {
 	}
 }
 
-// TestL6Huge: L6 of the cases. A log of 5 GiB costs what a small one does.
+// TestL6Huge: a log of 5 GiB costs what a small one does.
 func TestL6Huge(t *testing.T) {
 	// Not parallel: it measures memory.
 	const size = 5 << 30

@@ -119,7 +119,7 @@ func TestRecordLostOnce(t *testing.T) {
 	}
 }
 
-// TestR10Retention: R10 of the cases.
+// TestR10Retention: what is kept, and what goes a week after its end.
 func TestR10Retention(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

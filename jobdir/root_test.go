@@ -37,7 +37,7 @@ func TestDefaultRoot(t *testing.T) {
 	}
 }
 
-// TestR9Modes: R9 of the cases.
+// TestR9Modes: files and directories are for their owner alone, whatever the umask.
 func TestR9Modes(t *testing.T) {
 	// Not parallel: the umask belongs to the whole process.
 	for _, mask := range []int{0, 0o022, 0o777} {

@@ -232,7 +232,7 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// TestR3EndUnderReaders: R3 of the cases. Readers look while the end is
+// TestR3EndUnderReaders: readers look while the end is
 // recorded; none sees lost, and none sees a code become another.
 func TestR3EndUnderReaders(t *testing.T) {
 	r := newRoot(t)

@@ -110,7 +110,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestL4ProgressBar: L4 of the cases.
+// TestL4ProgressBar: of a bar that is drawn thousands of times, the last one stays.
 func TestL4ProgressBar(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer

@@ -27,7 +27,8 @@ type Watch struct {
 	hint   chan struct{}     // something was reported since the last Wait
 	drain  sync.WaitGroup
 	delay  time.Duration
-	seen   sight // without events: what the last look saw
+	blind  time.Duration // the slowest look without events
+	seen   sight         // without events: what the last look saw
 }
 
 // Watch starts to watch: a change after it returns is not missed by the next
@@ -36,7 +37,7 @@ type Watch struct {
 func (j *Job) Watch() *Watch { return j.watch(j.Dir()) }
 
 func (j *Job) watch(path string) *Watch {
-	w := &Watch{job: j, hint: make(chan struct{}, 1), delay: soonest}
+	w := &Watch{job: j, hint: make(chan struct{}, 1), delay: soonest, blind: blind}
 	events, err := fsnotify.NewWatcher()
 	if err == nil && events.Add(path) != nil {
 		_ = events.Close()
@@ -93,7 +94,7 @@ func (w *Watch) Wait(ctx context.Context) error {
 			w.seen, w.delay = now, soonest
 			return nil
 		}
-		w.delay = min(2*w.delay, blind)
+		w.delay = min(2*w.delay, w.blind)
 		if waited >= slowPoll {
 			return nil
 		}
@@ -135,6 +136,7 @@ func (j *Job) WaitEnd(ctx context.Context) (State, error) {
 	// nothing of what the job writes reaches this watch.
 	w := j.watch(j.path(record.ReservedExit))
 	defer w.Close()
+	w.blind = slowPoll // one end among hundreds of jobs waited for may be seen a little late
 	for {
 		state, err := j.State()
 		if err != nil || state != Running {

@@ -138,7 +138,7 @@ func TestWaitEnd(t *testing.T) {
 	})
 }
 
-// TestL8WatchIsFreed: L8 of the cases. What a watch holds goes with it, and a
+// TestL8WatchIsFreed: what a watch holds goes with it, and a
 // caller who goes takes its watch along.
 func TestL8WatchIsFreed(t *testing.T) {
 	before := runtime.NumGoroutine()

@@ -108,7 +108,13 @@ func signalRunner(dir int, sig unix.Signal) {
 	if over, err := ended(dir); over || err != nil {
 		return
 	}
-	_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(sig)
+	runner := process{pid: p.RunnerPID, start: p.RunnerStart}
+	if sig == sigStop {
+		_ = runner.queue(sig, stopValue)
+	} else {
+		_ = runner.signal(sig)
+	}
+	_ = runner.signal(unix.SIGCONT) // somebody may have stopped it
 }
 
 func readPid(dir int) (record.ProcessRecord, bool) {

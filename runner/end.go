@@ -130,7 +130,12 @@ func readRecord(dir int, name string) ([]byte, error) {
 func whole(dir int, name string) bool {
 	b, _ := readRecord(dir, name)
 	s := strings.TrimSpace(string(b))
-	return strings.HasPrefix(s, `{"state":"`) && strings.HasSuffix(s, "}")
+	for _, state := range []record.State{record.Exited, record.Cancelled, record.TimedOut, record.Lost} {
+		if strings.HasPrefix(s, `{"state":"`+string(state)+`","exit_code":`) && strings.HasSuffix(s, "}") {
+			return true
+		}
+	}
+	return false
 }
 
 // signalName is a signal without its SIG: "KILL", "35" where it has no name.

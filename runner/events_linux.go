@@ -56,7 +56,7 @@ func (e *events) wait(pipe int, timeout time.Duration) (r ready) {
 				break
 			}
 			r.look = r.look || info.Signo == uint32(sigLook)
-			r.stop = r.stop || info.Signo == uint32(sigStop)
+			r.stop = r.stop || info.Signo == uint32(sigStop) && info.Code == siQueue && info.Int == stopValue
 		}
 	}
 	if fds[1].Revents != 0 {

@@ -71,7 +71,6 @@ func leftOf(dir string) (find func() ([]process, error), err error) {
 	s := search{id: path.Base(dir), root: path.Dir(path.Dir(dir)), me: unix.Getpid()}
 	if p, ok := readPid(d); ok && p.BootID == record.BootID() { // else its numbers are another boot's
 		s.session, s.from = p.ChildPID, p.ChildStart
-		// The runner stays while something can write to the log.
 		s.runner = process{pid: p.RunnerPID, start: p.RunnerStart}
 	}
 	return func() ([]process, error) {

@@ -243,12 +243,15 @@ func (p *pump) cut() {
 	} else if to < from+holeStep {
 		return
 	}
-	start := from
-	if h := p.dropped.Hole; h != nil {
-		start = h.To
+	start, before := from, p.dropped.Hole
+	if before != nil {
+		start = before.To
 	}
 	p.dropped.Hole = &record.Hole{From: from, To: to}
-	p.writeDropped()
+	if !p.writeDropped() { // then nothing is punched: the log grows until it can be said
+		p.dropped.Hole = before
+		return
+	}
 	crash("log.dropped")
 	_ = record.Punch(fdLog, start, to-start)
 	p.blocks = 0
@@ -373,13 +376,15 @@ func (p *pump) settle() {
 	}
 }
 
-func (p *pump) writeDropped() {
-	p.stale = false
+// writeDropped writes the record, and reports whether it is there.
+func (p *pump) writeDropped() bool {
+	p.stale = true
 	fd, err := record.Open(fdDir, record.Dropped, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CREAT, 0o600)
 	if err != nil {
-		return
+		return false
 	}
+	defer unix.Close(fd)
 	p.dropped.Seq++
-	_ = record.Write(fd, p.dropped.Append(nil))
-	unix.Close(fd)
+	p.stale = record.Write(fd, p.dropped.Append(nil)) != nil
+	return !p.stale
 }

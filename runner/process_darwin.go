@@ -41,6 +41,9 @@ func (p process) signal(sig unix.Signal) error {
 	return unix.Kill(p.pid, sig)
 }
 
+// queue is signal: there are no values here.
+func (p process) queue(sig unix.Signal, _ int32) error { return p.signal(sig) }
+
 // everyProcess is the whole process table.
 func everyProcess() ([]process, bool) {
 	ks, err := unix.SysctlKinfoProcSlice("kern.proc.all")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -65,6 +66,36 @@ func (p process) signal(sig unix.Signal) error {
 		}
 	}
 	return unix.Kill(p.pid, sig)
+}
+
+// siQueue is the code of a signal that carries a value.
+const siQueue = -1
+
+// queue is signal with a value.
+func (p process) queue(sig unix.Signal, value int32) error {
+	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
+		return unix.ESRCH
+	}
+	info := struct {
+		signo, errno, code, _ int32
+		pid, uid              uint32
+		value                 int64
+		_                     [96]byte
+	}{signo: int32(sig), code: siQueue, pid: uint32(unix.Getpid()), uid: uint32(unix.Getuid()), value: int64(value)}
+	if fd, err := unix.PidfdOpen(p.pid, 0); err == nil {
+		defer unix.Close(fd)
+		if now, ok := readProcess(p.pid); !ok || now.start != p.start {
+			return unix.ESRCH
+		}
+		err = unix.PidfdSendSignal(fd, sig, (*unix.Siginfo)(unsafe.Pointer(&info)), 0)
+		if err != unix.ENOSYS {
+			return err
+		}
+	}
+	if _, _, err := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(p.pid), uintptr(sig), uintptr(unsafe.Pointer(&info))); err != 0 {
+		return err
+	}
+	return nil
 }
 
 // tree is every live process below this one, except other jobs and what is

@@ -60,7 +60,7 @@ func TestRunnerProcess(t *testing.T) {
 	j.logHas("ready")
 
 	if got, want := procFile(t, p.RunnerPID, "cmdline"), "space-runner\x00"+string(j.id)+"\x00"; got != want {
-		t.Errorf("S6: argv of the runner is %q, want %q", got, want)
+		t.Errorf("argv of the runner is %q, want %q", got, want)
 	}
 	if got := procFile(t, p.RunnerPID, "comm"); got != "space-runner\n" {
 		t.Errorf("comm is %q", got)

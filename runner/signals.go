@@ -15,6 +15,10 @@ const (
 	sigStop = unix.SIGUSR2 // cancel: the disk takes no request
 )
 
+// stopValue comes with a sigStop that is meant, where the system can send one: a
+// plain kill -USR2 cancels nothing.
+const stopValue = 0x6a6f62
+
 // resetIgnoredSignals gives every ignored signal its default disposition.
 func resetIgnoredSignals() {
 	for sig := 1; sig <= lastSignal; sig++ {
@@ -33,12 +37,23 @@ func ignoreTermination() {
 	for sig := 1; sig <= lastSignal; sig++ {
 		switch syscall.Signal(sig) {
 		case unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGCONT, unix.SIGURG,
-			32, 33, 34, // a C library's own, where one is linked
+			32, 33, 34, // a C library's own, where one is linked: see ignoreUnused
 			unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, // stop, do not end; not reset in the child
 			unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP: // the runner's own faults
 			continue
 		}
 		if h := getHandler(sig); h != sigDefault && h != sigIgnore {
+			setHandler(sig, sigIgnore)
+		}
+	}
+}
+
+// ignoreUnused ignores the signals that a C library would keep for itself, if
+// none has taken them. It is called after the fork: nothing would give them
+// their default disposition back in the child.
+func ignoreUnused() {
+	for _, sig := range []int{32, 34} {
+		if sig <= lastSignal && getHandler(sig) == sigDefault {
 			setHandler(sig, sigIgnore)
 		}
 	}

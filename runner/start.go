@@ -241,7 +241,11 @@ func (b *builder) publish(s *Spec) error {
 		if err != unix.EEXIST && err != unix.ENOTEMPTY {
 			return b.fault(s, "rename", "", err)
 		}
-		b.id = b.id.Next()
+		next := b.id.Next()
+		if next <= b.id { // the clock is at the end of what an id holds
+			return b.fault(s, "rename", "", err)
+		}
+		b.id = next
 		if err := record.Write(b.cmd, s.Describe(b.id, b.created)); err != nil {
 			return b.fault(s, "write", record.Cmd, err)
 		}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -380,12 +381,51 @@ func TestSignalAloneCancels(t *testing.T) {
 	j := r.run("sleep", "777")
 	p := j.process()
 	waitFor(t, "the end", func() bool {
-		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.signal(sigStop) // it is deaf around its fork
+		_ = process{pid: p.RunnerPID, start: p.RunnerStart}.queue(sigStop, stopValue) // it is deaf around its fork
 		_, ok := j.exit()
 		return ok
 	})
 	j.wantState(record.Cancelled)
 	wantGone(t, p.ChildPID)
+}
+
+// A plain USR2, of the job itself or of anybody, is no request.
+func TestStraySignalsCancelNothing(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.run("/bin/sh", "-c", `for s in USR2 USR1 TERM HUP INT QUIT ALRM 32 34 63; do kill -$s $PPID; done; exit 3`)
+	j.wantExit(3)
+}
+
+// A job can stop its runner; a cancel wakes it.
+func TestStoppedRunnerIsWoken(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.run("/bin/sh", "-c", `kill -STOP $PPID; exec sleep 777`)
+	runner := j.process().RunnerPID
+	waitFor(t, "the stopped runner", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", runner))
+		return strings.Contains(string(b), ") T ")
+	})
+	j.ask()
+	j.wantState(record.Cancelled)
+}
+
+// What has cleared its environment and left the session is still below the
+// runner, while that is there.
+func TestLeftBelowTheRunner(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.run("/bin/sh", "-c", `env -i setsid sleep 777 & exit 0`)
+	j.wantExit(0)
+	waitFor(t, "the survivor", func() bool {
+		left, err := Left(j.dir)
+		return err == nil && len(left) == 1 && left[0].Name == "sleep"
+	})
+	if n, left, err := StopLeft(t.Context(), j.dir); n != 1 || len(left) != 0 || err != nil {
+		t.Errorf("stopped %d, left %v, %v", n, left, err)
+	}
+	j.gone()
 }
 
 func TestR1RunnerKilled(t *testing.T) {

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +49,12 @@ type search struct {
 	runner   process // none of them either
 }
 
+// isRunner: the job's runner stays while something can write to the log, and
+// what is below it is the job's.
+func (s *search) isRunner(p process) bool {
+	return s.runner.pid != 0 && p.pid == s.runner.pid && p.start == s.runner.start
+}
+
 // other reports whether a process began as part of another job that exists: a
 // runner that a job started, say.
 func (s *search) other(m mark) bool {
@@ -80,14 +87,15 @@ func (s *search) among(all []process, look func(pid int) mark) (live []process) 
 		return m
 	}
 	session := s.ownSession(all, at)
+	runs := slices.ContainsFunc(all, func(p process) bool { return s.isRunner(p) })
 	kids := map[int][]process{}
 	var queue []process
 	for _, p := range all {
 		kids[p.ppid] = append(kids[p.ppid], p)
 		switch {
 		case p.pid == s.me || p.pid == 1:
-		case p.pid == s.runner.pid && p.start == s.runner.start:
-		case s.below && p.ppid == s.me, session != 0 && p.sid == session, s.bears(at(p.pid)):
+		case s.isRunner(p):
+		case s.below && p.ppid == s.me, runs && p.ppid == s.runner.pid, session != 0 && p.sid == session, s.bears(at(p.pid)):
 			queue = append(queue, p)
 		}
 	}
