@@ -256,7 +256,7 @@ func TestCreatedAtCanBeWritten(t *testing.T) {
 		"9999-12-31T23:59:59-23:59":   "0001-01-01T00:00:00Z",
 		"the day before yesterday":    "0001-01-01T00:00:00Z",
 	} {
-		c, err := ParseCmd([]byte(`{"format":1,"id":"` + testID + `","created_at":"` + at + `"}`))
+		c, err := ParseCmd([]byte(`{"format":1,"id":"` + string(testID) + `","created_at":"` + at + `"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
