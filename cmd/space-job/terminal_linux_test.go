@@ -171,6 +171,7 @@ func TestLiveLine(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	term.await(t, " after ")
 	if left := screen(term.text()); !strings.HasPrefix(left, "space-job: job "+id+": \x1b[32mexited\x1b[0m, exit code 0 after ") || strings.Count(left, "\n") != 1 {
 		t.Errorf("left on the screen: %q", left)
 	}
