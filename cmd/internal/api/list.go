@@ -22,7 +22,7 @@ type ListResult struct {
 	Warnings []string // what somebody should know of
 }
 
-// states are what a job can be shown as, and Damaged.
+// states are all that a job is shown as: the real states, and Damaged.
 var states = [...]jobdir.State{jobdir.Running, jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost, Damaged}
 
 // States are the values that ListRequest.States may hold.
