@@ -111,6 +111,16 @@ func (r *supervisor) tree() (live []process, sure bool) {
 	return below(unix.Getpid(), func(p process) bool { return s.other(markOf(p.pid)) })
 }
 
+// group is what can be reached where there is no /proc: the command's process
+// group, as one. What has left it is beyond reach, and whether anything has is
+// known only where orphans come to the runner.
+func (r *supervisor) group() (live []process, sure bool) {
+	if r.child != 0 && unix.Kill(-r.child, 0) != unix.ESRCH {
+		return []process{{pid: r.child, comm: "the process group", group: true}}, true
+	}
+	return nil, r.childless.Load()
+}
+
 // below is every live process below a process, in no order, without those that
 // skip names and what is below them. It is sure of that unless somebody ended
 // during the look: what such a process left has another parent by now, whose

@@ -370,7 +370,7 @@ func nextID(jobs int, now time.Time) (record.ID, error) {
 	}
 	next := id
 	err := record.EachName(jobs, func(name []byte) {
-		if other, ok := record.ParseID(string(name)); ok && other >= next {
+		if other, ok := record.ParseID(string(name)); ok && other >= next && other.Next() > other {
 			next = other.Next()
 		}
 	})

@@ -155,13 +155,3 @@ func (r *supervisor) treeByMarks() (live []process, sure bool) {
 	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true}
 	return s.among(all, markOf), sure
 }
-
-// group is what can be reached where there is no /proc: the command's process
-// group, as one. What has left it is beyond reach, and whether anything has is
-// known only where orphans come to the runner.
-func (r *supervisor) group() (live []process, sure bool) {
-	if r.child != 0 && unix.Kill(-r.child, 0) != unix.ESRCH {
-		return []process{{pid: r.child, comm: "the process group", group: true}}, true
-	}
-	return nil, r.childless.Load()
-}

@@ -89,8 +89,10 @@ func (a *Actions) Status(given string) (StatusResult, error) {
 		left, err := runner.Left(j.Dir())
 		if err == nil {
 			res.LeftProcesses = processesOf(left)
-			n := len(left)
-			res.Left = &n
+			if info.State == jobdir.Lost { // nobody counted
+				n := len(left)
+				res.Left = &n
+			}
 		} else {
 			res.LeftProcesses = nil // they cannot be looked at; Left is the runner's count
 		}
