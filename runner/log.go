@@ -16,7 +16,7 @@ const (
 
 	pipeSmall = 64 << 10 // the kernel's own size, which an idle job must keep: a user has 64 MiB of them
 	pipeLarge = 1 << 20
-	growAfter = 8 // full bites in a row
+	growAfter = 8 // full bites without a quiet second between them
 	growAgain = 10 * time.Second
 	quiet     = time.Second
 
@@ -44,7 +44,7 @@ type pump struct {
 	buf      []byte
 
 	large   bool      // the pipe has been grown
-	full    int       // full bites in a row
+	full    int       // full bites since the last quiet second
 	growAt  time.Time // when growing it may be tried again
 	lastRun time.Time // when bytes were last moved
 
@@ -146,7 +146,6 @@ func (p *pump) bite(max int) (int, error) {
 	n, err := p.move(max)
 	switch {
 	case err == unix.EAGAIN:
-		p.full = 0
 	case err != nil:
 		p.fail(err, time.Now())
 		return p.bite(max)
@@ -209,19 +208,19 @@ func readPipe(b []byte) (int, error) {
 // flow follows a bite of n bytes: a flood gets a larger pipe, a log with a
 // bound loses its middle.
 func (p *pump) flow(n int) {
-	p.lastRun = time.Now()
-	if !p.large {
-		if n >= pipeSmall {
-			p.full++
-		} else {
-			p.full = 0
-		}
-		if p.full >= growAfter && p.lastRun.After(p.growAt) {
-			_, err := unix.FcntlInt(fdPipe, fSetPipeSize, pipeLarge)
-			p.large = err == nil
-			p.full = 0
-			p.growAt = p.lastRun.Add(growAgain) // for when the user's pipes are used up
-		}
+	now := time.Now()
+	if now.Sub(p.lastRun) >= quiet {
+		p.full = 0
+	}
+	p.lastRun = now
+	if n >= pipeSmall {
+		p.full++
+	}
+	if p.full >= growAfter && !p.large && now.After(p.growAt) {
+		_, err := unix.FcntlInt(fdPipe, fSetPipeSize, pipeLarge)
+		p.large = err == nil
+		p.full = 0
+		p.growAt = now.Add(growAgain) // for when the user's pipes are used up
 	}
 	if p.maxLog > 0 {
 		p.cut()

@@ -169,6 +169,7 @@ func TestL1cRunnerKilledInAFlood(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	waitFor(t, "bytes that the runner did not get", func() bool { return pending(int(f.Fd())) > 0 })
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

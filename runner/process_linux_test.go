@@ -234,8 +234,16 @@ func TestClosedOutputDoesNotSpin(t *testing.T) {
 func TestPipeGrownAndGivenBack(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
-	gate, second := newGate(t), newGate(t)
-	j := r.run("/bin/sh", "-c", `read x <"$0"; head -c 100000000 /dev/zero; read x <"$1"`, gate.path, second.path)
+	orders := filepath.Join(t.TempDir(), "orders")
+	if err := unix.Mkfifo(orders, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	order, err := os.OpenFile(orders, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer order.Close()
+	j := r.run("/bin/sh", "-c", `exec 3<>"$0"; while read x <&3 && [ "$x" != end ]; do head -c 65536 /dev/zero; done`, orders)
 	fd, err := unix.Open(j.file(record.Pipe), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -251,12 +259,25 @@ func TestPipeGrownAndGivenBack(t *testing.T) {
 	if got := size(); got != pipeSmall {
 		t.Errorf("an idle pipe has %d bytes", got)
 	}
-	gate.open()
-	waitFor(t, "a larger pipe", func() bool { return size() == pipeLarge })
+	runner, ok := readProcess(j.process().RunnerPID)
+	if !ok {
+		t.Fatal("no runner")
+	}
+	// A runner that keeps up needs no larger pipe: it is made to fall behind.
+	rounds := int64(0)
+	waitFor(t, "a larger pipe", func() bool {
+		_ = runner.signal(unix.SIGSTOP)
+		_, _ = order.WriteString("more\n")
+		rounds++
+		waitFor(t, "a full pipe", func() bool { return pending(fd) == pipeSmall })
+		_ = runner.signal(unix.SIGCONT)
+		waitFor(t, "an empty pipe", func() bool { return pending(fd) == 0 })
+		return size() == pipeLarge
+	})
 	waitFor(t, "a small pipe again", func() bool { return size() == pipeSmall })
-	second.open()
-	if e := j.wantExit(0); e.LogBytes != 100000000 {
-		t.Errorf("exit is %+v", e)
+	_, _ = order.WriteString("end\n")
+	if e := j.wantExit(0); e.LogBytes != rounds*pipeSmall {
+		t.Errorf("after %d rounds exit is %+v", rounds, e)
 	}
 }
 
