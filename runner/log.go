@@ -17,6 +17,13 @@ const (
 	pipeSmall = 64 << 10 // the kernel's own size, which an idle job must keep: a user has 64 MiB of them
 	pipeLarge = 1 << 20
 	growAfter = 8 // full bites without a quiet second between them
+	// A job that writes a little at a time, time and again, would wake the runner
+	// for each: that costs the job more than its write does. So the runner rests
+	// after a small turn that followed another.
+	smallTurn = 8 << 10
+	rest      = 300 * time.Microsecond
+	oftenness = 2 * time.Millisecond
+
 	growAgain = 10 * time.Second
 	quiet     = time.Second
 
@@ -55,7 +62,10 @@ type pump struct {
 	held    bool      // the job has been held back once
 	until   time.Time // until when it is held back, zero: it is not
 	retryAt time.Time // when the log is tried again
-	blocks  int64     // that the log took at the last look; 0: not looked at since a hole was punched
+	resting bool      // the pipe is left alone for a moment
+	turned  time.Time // when the last turn moved something
+
+	blocks int64 // that the log took at the last look; 0: not looked at since a hole was punched
 }
 
 func (p *pump) init(maxLog int64) {
@@ -68,7 +78,7 @@ func (p *pump) size() int64 { return p.off }
 
 // pollFD is the pipe if there is a reason to wait for it.
 func (p *pump) pollFD() int {
-	if p.hungUp || !p.until.IsZero() {
+	if p.hungUp || !p.until.IsZero() || p.resting {
 		return -1
 	}
 	return fdPipe
@@ -79,6 +89,8 @@ func (p *pump) timeout(now time.Time) time.Duration {
 	switch {
 	case p.hungUp:
 		return -1
+	case p.resting:
+		return rest
 	case p.fault != nil:
 		return max(p.retryAt.Sub(now), 0)
 	case p.large:
@@ -106,11 +118,22 @@ func (p *pump) turn() {
 	if p.hungUp || !p.until.IsZero() {
 		return
 	}
+	small, moved := smallTurn, 0
+	if p.resting {
+		small = pipeSmall / 2 // what a rest brought may be more, if the job was not held up
+	}
+	p.resting = false
 	for range bitesPerRun {
 		n, err := p.bite(biteSize)
 		if err != nil || n == 0 {
-			return
+			break
 		}
+		moved += n
+	}
+	if moved > 0 {
+		now := time.Now()
+		p.resting = moved < small && now.Sub(p.turned) < oftenness && !p.hungUp
+		p.turned = now
 	}
 }
 

@@ -48,7 +48,7 @@ func (r *supervisor) loop() {
 				ended = true
 			}
 		}
-		if woken.pipe || woken.hungUp || ended {
+		if woken.pipe || woken.hungUp || ended || r.log.resting {
 			r.log.turn()
 		}
 		r.log.tick(now)
