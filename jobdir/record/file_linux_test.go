@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestR4FullDisk: R4 of the cases. On a full disk a reserved record can still
+// TestR4FullDisk: R4. On a full disk a reserved record can still
 // be written, synced and renamed.
 func TestR4FullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {

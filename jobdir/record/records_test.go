@@ -175,7 +175,7 @@ func TestParseProcess(t *testing.T) {
 	if got, ok := ParseProcess(want.Append(nil)); !ok || got != want {
 		t.Errorf("%+v, %v", got, ok)
 	}
-	// R2 of the cases: none of these is ever signalled.
+	// R2: none of these is ever signalled.
 	for _, s := range []string{"", "x", "{}", `{"runner_pid":0,"boot_id":"b"}`, `{"runner_pid":1,"boot_id":"b"}`, `{"runner_pid":-1,"boot_id":"b"}`,
 		`{"runner_pid":7}`, `{"runner_pid":"7","boot_id":"b"}`, `{"runner_pid":99999999999,"boot_id":"b"}`} {
 		if got, ok := ParseProcess([]byte(s)); ok {
