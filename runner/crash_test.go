@@ -71,11 +71,8 @@ func crashStartRole(args []string) int {
 	if o.Ready {
 		fmt.Println("ready")
 	}
-	s := Spec{
-		Runner: o.Runner, Root: o.Root, Argv: o.Argv, Cwd: o.Cwd, Timeout: o.Timeout, MaxLog: o.MaxLog,
-		Env:      append(os.Environ(), o.Env...),
-		Describe: func(id record.ID, created time.Time) []byte { return describeKeyed(id, created, o.Argv, o.Key) },
-	}
+	s := o.spec()
+	s.Describe = func(id record.ID, created time.Time) []byte { return describeKeyed(id, created, o.Argv, o.Key) }
 	if o.Key != "" {
 		key, err := root.LockKey(o.Key)
 		if err != nil {

@@ -17,15 +17,15 @@ const (
 	pipeSmall = 64 << 10 // the kernel's own size, which an idle job must keep: a user has 64 MiB of them
 	pipeLarge = 1 << 20
 	growAfter = 8 // full bites without a quiet second between them
+	growAgain = 10 * time.Second
+	quiet     = time.Second
+
 	// A job that writes a little at a time, time and again, would wake the runner
 	// for each: that costs the job more than its write does. So the runner rests
 	// after a small turn that followed another.
 	smallTurn = 8 << 10
 	rest      = 300 * time.Microsecond
-	oftenness = 2 * time.Millisecond
-
-	growAgain = 10 * time.Second
-	quiet     = time.Second
+	recent    = 2 * time.Millisecond
 
 	headKept = 1 << 20 // of a log kept short, its beginning
 	holeStep = 1 << 20 // and how much is cut at a time
@@ -132,7 +132,7 @@ func (p *pump) turn() {
 	}
 	if moved > 0 {
 		now := time.Now()
-		p.resting = moved < small && now.Sub(p.turned) < oftenness && !p.hungUp
+		p.resting = moved < small && now.Sub(p.turned) < recent && !p.hungUp && p.until.IsZero()
 		p.turned = now
 	}
 }
@@ -165,13 +165,20 @@ func (p *pump) bite(max int) (int, error) {
 		}
 		return p.discard(max)
 	}
+	n, err := p.log(max)
+	if err != nil && err != unix.EAGAIN {
+		p.fail(err, time.Now())
+		return p.bite(max)
+	}
+	return n, err
+}
+
+// log moves up to max bytes to the end of the log, wherever that is by now.
+func (p *pump) log(max int) (int, error) {
 	p.look()
 	n, err := p.move(max)
 	switch {
-	case err == unix.EAGAIN:
 	case err != nil:
-		p.fail(err, time.Now())
-		return p.bite(max)
 	case n == 0:
 		p.hungUp = len(p.carry) == 0
 	default:
@@ -348,21 +355,13 @@ func (p *pump) fail(err error, now time.Time) {
 // again tries a log that took no bytes.
 func (p *pump) again(now time.Time) {
 	p.fault = nil
-	p.look()
-	n, err := p.move(biteSize)
-	switch {
-	case err == unix.EAGAIN: // nothing to write: then nothing is known, and the next bytes will tell
-	case err != nil:
+	// With nothing to write (EAGAIN) nothing is known, and the next bytes will tell.
+	if _, err := p.log(biteSize); err != nil && err != unix.EAGAIN {
 		p.fault = err
 		p.retryAt = now.Add(retryEvery)
 		if !p.until.IsZero() {
 			p.retryAt = now.Add(holdProbe)
 		}
-	case n == 0:
-		p.hungUp = len(p.carry) == 0
-	default:
-		p.off += int64(n)
-		p.flow(n)
 	}
 	if p.fault == nil || !now.Before(p.until) {
 		p.until = time.Time{}

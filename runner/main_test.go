@@ -564,6 +564,14 @@ type startOrder struct {
 	Crash             string // the point at which the starter kills itself
 }
 
+func (o *startOrder) spec() Spec {
+	return Spec{
+		Runner: o.Runner, Root: o.Root, Argv: o.Argv, Cwd: o.Cwd, Timeout: o.Timeout, MaxLog: o.MaxLog,
+		Env:      append(os.Environ(), o.Env...),
+		Describe: func(id record.ID, created time.Time) []byte { return describe(id, created, o.Argv) },
+	}
+}
+
 // startRole starts a job as the space-job command does: from a process that
 // then goes away. It prints the id.
 func startRole(args []string) int {
@@ -575,11 +583,7 @@ func startRole(args []string) int {
 	if o.Crash != "" {
 		crashAt(o.Crash)
 	}
-	id, err := Start(Spec{
-		Runner: o.Runner, Root: o.Root, Argv: o.Argv, Cwd: o.Cwd, Timeout: o.Timeout, MaxLog: o.MaxLog,
-		Env:      append(os.Environ(), o.Env...),
-		Describe: func(id record.ID, created time.Time) []byte { return describe(id, created, o.Argv) },
-	})
+	id, err := Start(o.spec())
 	if err != nil {
 		fmt.Println(err)
 		return 1

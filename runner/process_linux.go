@@ -45,11 +45,17 @@ func parseStat(b []byte) (p process, ok bool) {
 }
 
 // signal sends sig to exactly this process, never to a later one that has its
-// number: through a pidfd, checked after it was opened.
+// number.
 func (p process) signal(sig unix.Signal) error {
 	if p.group {
 		return unix.Kill(-p.pid, sig)
 	}
+	return p.send(sig, nil, func() error { return unix.Kill(p.pid, sig) })
+}
+
+// send sends a signal through a pidfd, checked after it was opened; by number,
+// as otherwise does, where there are none.
+func (p process) send(sig unix.Signal, info *unix.Siginfo, otherwise func() error) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err == unix.ESRCH {
 		return err
@@ -61,11 +67,11 @@ func (p process) signal(sig unix.Signal) error {
 		return unix.ESRCH
 	}
 	if err == nil {
-		if err = unix.PidfdSendSignal(fd, sig, nil, 0); err != unix.ENOSYS {
+		if err = unix.PidfdSendSignal(fd, sig, info, 0); err != unix.ENOSYS {
 			return err
 		}
 	}
-	return unix.Kill(p.pid, sig)
+	return otherwise()
 }
 
 // siQueue is the code of a signal that carries a value.
@@ -73,29 +79,19 @@ const siQueue = -1
 
 // queue is signal with a value.
 func (p process) queue(sig unix.Signal, value int32) error {
-	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
-		return unix.ESRCH
-	}
 	info := struct {
 		signo, errno, code, _ int32
 		pid, uid              uint32
 		value                 int64
 		_                     [96]byte
 	}{signo: int32(sig), code: siQueue, pid: uint32(unix.Getpid()), uid: uint32(unix.Getuid()), value: int64(value)}
-	if fd, err := unix.PidfdOpen(p.pid, 0); err == nil {
-		defer unix.Close(fd)
-		if now, ok := readProcess(p.pid); !ok || now.start != p.start {
-			return unix.ESRCH
-		}
-		err = unix.PidfdSendSignal(fd, sig, (*unix.Siginfo)(unsafe.Pointer(&info)), 0)
-		if err != unix.ENOSYS {
+	return p.send(sig, (*unix.Siginfo)(unsafe.Pointer(&info)), func() error {
+		_, _, err := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(p.pid), uintptr(sig), uintptr(unsafe.Pointer(&info)))
+		if err != 0 {
 			return err
 		}
-	}
-	if _, _, err := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(p.pid), uintptr(sig), uintptr(unsafe.Pointer(&info))); err != 0 {
-		return err
-	}
-	return nil
+		return nil
+	})
 }
 
 // tree is every live process below this one, except other jobs and what is
@@ -195,14 +191,10 @@ func childrenOf(pid int) (kids []int, ok bool) {
 // belowByScan is below for a kernel without /proc/PID/task/*/children.
 func belowByScan(root int, skip func(process) bool) (live []process, sure bool) {
 	all, sure := everyProcess()
-	there := map[int]bool{0: true}
+	sure = sure && withParents(all)
 	kids := map[int][]process{}
 	for _, p := range all {
-		there[p.pid] = true
 		kids[p.ppid] = append(kids[p.ppid], p)
-	}
-	for _, p := range all {
-		sure = sure && there[p.ppid]
 	}
 	queue := kids[root]
 	for len(queue) > 0 {

@@ -113,16 +113,8 @@ func TestManyJobsOfOneUser(t *testing.T) {
 	w.Close()
 
 	jobs := r.storm(uid, r.stormOrder(n, "echo begin; : <"+gate+"; seq 40000; exit 7"))
-	const first = "begin\n"
-	all := first + numbers(40000)
-	for _, j := range jobs {
-		waitFor(t, "the beginning of "+string(j.id), func() bool { return j.log() == first })
-	}
-	f, err := os.OpenFile(gate, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	letGo(t, jobs, gate)
+	all := "begin\n" + numbers(40000)
 	for _, j := range jobs {
 		j.wantExit(7)
 		if got := j.log(); got != all {

@@ -44,11 +44,7 @@ func stormStartRole(args []string) int {
 		}
 	}
 	for range o.Jobs {
-		id, err := Start(Spec{
-			Runner: o.Runner, Root: o.Root, Argv: o.Argv, Cwd: o.Cwd, Timeout: o.Timeout,
-			Env:      append(os.Environ(), o.Env...),
-			Describe: func(id record.ID, created time.Time) []byte { return describe(id, created, o.Argv) },
-		})
+		id, err := Start(o.spec())
 		if err != nil {
 			fmt.Println(err)
 			return 1
@@ -56,6 +52,20 @@ func stormStartRole(args []string) int {
 		fmt.Println(id)
 	}
 	return 0
+}
+
+// letGo waits until each job has written "begin" and waits at the gate, a FIFO,
+// and opens that for all of them at once.
+func letGo(t *testing.T, jobs []*testJob, gate string) {
+	t.Helper()
+	for _, j := range jobs {
+		waitFor(t, "the beginning of "+string(j.id), func() bool { return j.log() == "begin\n" })
+	}
+	f, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
 }
 
 // storm starts jobs by a process that goes away, as another user if uid is not 0.
@@ -100,16 +110,8 @@ func TestManyEndAtOnce(t *testing.T) {
 	for code := range 50 {
 		jobs = append(jobs, r.sh(fmt.Sprintf(`echo begin; : <%s; seq 2000; exit %d`, gate, code)))
 	}
-	const first = "begin\n"
-	all := first + numbers(2000)
-	for _, j := range jobs {
-		waitFor(t, "the beginning of "+string(j.id), func() bool { return j.log() == first })
-	}
-	f, err := os.OpenFile(gate, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	letGo(t, jobs, gate)
+	all := "begin\n" + numbers(2000)
 	for code, j := range jobs {
 		e := j.wantExit(code)
 		if j.log() != all || e.LogBytes != int64(len(all)) {

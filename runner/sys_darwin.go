@@ -1,37 +1,17 @@
 package runner
 
 import (
-	"strconv"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"space-job/jobdir/record"
 )
 
 // openDirFlags opens a directory that may be entered but perhaps not read.
 const openDirFlags = unix.O_SEARCH | unix.O_DIRECTORY | unix.O_CLOEXEC
 
 // closeOnExec marks every descriptor from first up.
-func closeOnExec(first int) {
-	if dir, err := record.Open(unix.AT_FDCWD, "/dev/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0); err == nil {
-		defer unix.Close(dir)
-		err = record.EachName(dir, func(name []byte) {
-			if fd, err := strconv.Atoi(string(name)); err == nil && fd >= first {
-				unix.CloseOnExec(fd)
-			}
-		})
-		if err == nil {
-			return
-		}
-	}
-	var lim unix.Rlimit
-	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
-	for fd := first; fd < int(min(lim.Cur, 1<<14)); fd++ {
-		unix.CloseOnExec(fd)
-	}
-}
+func closeOnExec(first int) { closeListed("/dev/fd", first) }
 
 // handOver puts h where the runner finds it: a pipe. What does not fit is sent
 // by finish.
@@ -88,17 +68,8 @@ const waitAll = 0
 // lastSignal is the highest signal number.
 const lastSignal = 31
 
+// limits is how many resources have one.
+const limits = 9
+
 // becomeSubreaper: macOS has none, orphans go to launchd.
 func becomeSubreaper() bool { return false }
-
-// raiseLimits raises every soft limit to its hard one: the caller's soft limits
-// are the job's.
-func raiseLimits() {
-	for what := range 9 {
-		var lim unix.Rlimit
-		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
-			lim.Cur = lim.Max
-			_ = unix.Setrlimit(what, &lim)
-		}
-	}
-}

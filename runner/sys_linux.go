@@ -2,13 +2,10 @@ package runner
 
 import (
 	"io/fs"
-	"strconv"
 	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"space-job/jobdir/record"
 )
 
 // openDirFlags opens a directory that may be entered but perhaps not read.
@@ -19,22 +16,7 @@ func closeOnExec(first int) {
 	if unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
 	}
-	dir, err := record.Open(unix.AT_FDCWD, "/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err == nil {
-		err = record.EachName(dir, func(name []byte) {
-			if fd, err := strconv.Atoi(string(name)); err == nil && fd >= first {
-				unix.CloseOnExec(fd)
-			}
-		})
-		unix.Close(dir)
-	}
-	if err != nil {
-		var lim unix.Rlimit
-		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &lim)
-		for fd := first; fd < int(min(lim.Cur, 1<<16)); fd++ {
-			unix.CloseOnExec(fd)
-		}
-	}
+	closeListed("/proc/self/fd", first)
 }
 
 // handOver puts h where the runner finds it: in memory that only descriptors
@@ -107,19 +89,10 @@ const waitAll = unix.WALL
 // lastSignal is the highest signal number.
 const lastSignal = 64
 
+// limits is how many resources have one.
+const limits = 16
+
 // becomeSubreaper makes the orphans of the job this process's children.
 func becomeSubreaper() bool {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
-}
-
-// raiseLimits raises every soft limit to its hard one: the caller's soft limits
-// are the job's.
-func raiseLimits() {
-	for what := range 16 {
-		var lim unix.Rlimit
-		if unix.Getrlimit(what, &lim) == nil && lim.Cur < lim.Max {
-			lim.Cur = lim.Max
-			_ = unix.Setrlimit(what, &lim)
-		}
-	}
 }

@@ -141,17 +141,21 @@ func (s *search) ownSession(all []process, at func(pid int) mark) int {
 	return 0
 }
 
-// treeByMarks is the tree as a search finds it. It is not sure where a parent
-// has ended during the look.
-func (r *supervisor) treeByMarks() (live []process, sure bool) {
-	all, sure := everyProcess()
+// withParents reports whether the parent of everybody is among them: nobody
+// ended while they were looked at.
+func withParents(all []process) bool {
 	there := map[int]bool{0: true}
 	for _, p := range all {
 		there[p.pid] = true
 	}
-	for _, p := range all {
-		sure = sure && there[p.ppid]
-	}
+	return !slices.ContainsFunc(all, func(p process) bool { return !there[p.ppid] })
+}
+
+// treeByMarks is the tree as a search finds it. It is not sure where a parent
+// has ended during the look.
+func (r *supervisor) treeByMarks() (live []process, sure bool) {
+	all, sure := everyProcess()
+	sure = sure && withParents(all)
 	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true}
 	return s.among(all, markOf), sure
 }
