@@ -12,8 +12,8 @@ import (
 )
 
 // How long a Watch waits without a word from the kernel. After a change it
-// looks again soon, then less and less often: old kernels do not report bytes
-// that are spliced into a file, only the write into the pipe just before.
+// looks again soon, then less and less often: what was reported may have been
+// the write into the pipe, a moment before the bytes are in the log.
 const (
 	soonest  = time.Millisecond
 	slowPoll = 200 * time.Millisecond

@@ -10,11 +10,10 @@
 // that exits leaves the runner to init (or the nearest subreaper).
 //
 // The runner is the only writer of the log. The command writes into a FIFO
-// that it holds open both ways, so it never meets SIGPIPE; the runner moves the
-// bytes on with splice, so none is ever in its memory. It is the only one that
-// waits for the job's processes, and it alone kills them: natural end, timeout
-// and cancel race inside one process, and whichever comes first is recorded,
-// once. Cancelled and timed out are recorded only when the whole tree is gone:
+// that it holds open both ways, so it never meets SIGPIPE. The runner is the
+// only one that waits for the job's processes, and it alone kills them: natural
+// end, timeout and cancel race inside one process, and whichever comes first is
+// recorded, once. Cancelled and timed out are recorded only when the whole tree is gone:
 // TERM, then CONT, five seconds for the tree, then KILL until a pass finds
 // nothing that may be signalled.
 //
@@ -24,8 +23,8 @@
 // size of files cuts the log (counted), one on CPU time can lose the job, one on
 // address space can stop the start. Set such limits inside the command.
 //
-// Where the kernel has no splice, bytes pass through the runner's memory, and up
-// to 64 KiB go with it when it is killed.
+// What the command has written and the runner not yet, up to 128 KiB in its
+// memory and what the pipe holds, goes with a runner that is killed.
 //
 // The Go runtime ends a process that gets TERM, HUP, INT or QUIT before its
 // program can say otherwise: such a signal in the first millisecond of a runner
@@ -35,7 +34,7 @@
 // by SPACE_JOB in the environment; a process that has left its session, whose
 // parent is gone and that has cleared its environment escapes, and so does one
 // whose environment the system hides (Apple's own programs). There are no
-// open-file-description locks (flock serves), no splice and no pidfds.
+// open-file-description locks (flock serves) and no pidfds.
 //
 // What Start's caller may not do is be long-lived: a process that goes on
 // should start jobs through the space-job command, or it stays the runner's

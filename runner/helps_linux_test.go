@@ -57,14 +57,6 @@ var helps = map[string]help{
 		nil,
 		[]string{"TestS1EscapedGrandchild", "TestS5CancellingTheOuterJob"},
 	},
-	"splice": {
-		[]refusal{{unix.SYS_SPLICE, unix.ENOSYS, -1, nil}},
-		[]string{"TestFloodIsExact", "TestHardLimitOnFiles", "TestR5RunawayLog", "TestL5LogCutUnderTheWriter"},
-	},
-	"splice-to-file": {
-		[]refusal{{unix.SYS_SPLICE, unix.EINVAL, -1, nil}},
-		[]string{"TestFloodIsExact"},
-	},
 	"fallocate": {
 		[]refusal{{unix.SYS_FALLOCATE, unix.ENOSYS, -1, nil}},
 		[]string{"TestR5RunawayLog", "TestR3TornExit", "TestSignalAloneCancels"},

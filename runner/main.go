@@ -94,7 +94,7 @@ func (r *supervisor) arm() {
 		for !r.running.Load() {
 			r.ev.wait(-1, -1)
 		}
-		r.loop()
+		Roomy(r.loop)
 	}()
 	<-asleep
 }

@@ -1,8 +1,3 @@
-// As in space-runner: what the Go runtime looks up to choose a number of
-// processors, and keeps open, is not asked for.
-//
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
 package runner
 
 import (

@@ -6,6 +6,5 @@ func Probe() []Help {
 		{"subreaper", false, "orphans of a job are found by session and environment only"},
 		{"open-file-description locks", false, "flock is used instead"},
 		{"pidfds", false, "processes are told apart by start time only"},
-		{"splice", false, "output passes through the runner's memory"},
 	}
 }

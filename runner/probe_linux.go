@@ -5,8 +5,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"space-job/jobdir/record"
 )
 
 // Probe looks which of the kernel's helps are there, by using each once. What
@@ -38,7 +36,6 @@ func Probe() []Help {
 	me := strconv.Itoa(unix.Getpid())
 	err = unix.Access("/proc/"+me+"/task/"+me+"/children", unix.R_OK)
 	add("lists of children in /proc", err, "the whole of /proc is searched instead")
-	add("splice", probeSplice(mem), "output passes through the runner's memory")
 	in, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err == nil {
 		unix.Close(in)
@@ -55,18 +52,4 @@ func noSuch(err error) error {
 		return err
 	}
 	return nil
-}
-
-func probeSplice(file int) error {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return err
-	}
-	defer unix.Close(p[0])
-	defer unix.Close(p[1])
-	if _, err := unix.Write(p[1], []byte("x")); err != nil {
-		return err
-	}
-	_, err := splice(p[0], file, 0, record.ReservedSize)
-	return err
 }

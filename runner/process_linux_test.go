@@ -65,7 +65,7 @@ func TestRunnerProcess(t *testing.T) {
 	if got := procFile(t, p.RunnerPID, "comm"); got != "space-runner\n" {
 		t.Errorf("comm is %q", got)
 	}
-	want := []string{"GOMAXPROCS=1", "SPACE_JOB=" + string(j.id), "SPACE_JOB_HOME=" + r.path}
+	want := []string{"GOMAXPROCS=1", "GODEBUG=containermaxprocs=0,updatemaxprocs=0,profstackdepth=0", "SPACE_JOB=" + string(j.id), "SPACE_JOB_HOME=" + r.path}
 	if got := strings.Split(strings.TrimSuffix(procFile(t, p.RunnerPID, "environ"), "\x00"), "\x00"); !slices.Equal(got, want) {
 		t.Errorf("environment of the runner is %q, want %q", got, want)
 	}

@@ -76,6 +76,8 @@ func Start(s Spec) (record.ID, error) {
 		return "", err
 	}
 	crash("start.visible")
+	unix.Close(b.cmd) // descriptors can be few
+	b.cmd = 0
 	pid, err := b.launch(&s)
 	if err != nil {
 		b.discard()
@@ -269,6 +271,9 @@ func (b *builder) launch(s *Spec) (pid int, err error) {
 		Dir: "/",
 		Env: []string{
 			"GOMAXPROCS=1", // a waiting runner is one thread's work, and smaller
+			// What the Go runtime would look up for a number of processors, and keep
+			// open, is not asked for, nor room for profiles on every thread.
+			"GODEBUG=containermaxprocs=0,updatemaxprocs=0,profstackdepth=0",
 			record.EnvJob + "=" + id,
 			record.EnvHome + "=" + s.Root,
 		},
