@@ -148,6 +148,7 @@ var crashTable = []struct {
 	{"run.forked", []crashWay{running, ending}, record.Lost},
 	{"run.pid", []crashWay{running, ending}, record.Lost},
 
+	{"log.read", []crashWay{running, ending, flooding}, record.Lost},
 	{"log.dropped", []crashWay{flooding}, record.Lost},
 	{"log.punched", []crashWay{flooding}, record.Lost},
 	{"log.discarding", []crashWay{discarded}, record.Lost},

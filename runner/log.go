@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -51,7 +52,7 @@ type pump struct {
 	hungUp bool  // nobody can write any more, and everything has been read
 
 	buf   []byte // made with the first output
-	carry []byte // what of it is read from the pipe and not yet written
+	carry []byte // what of it is read from the pipe and not yet written; nothing unless there is a fault
 
 	large   bool      // the pipe has been grown
 	full    int       // full bites since the last quiet second
@@ -68,8 +69,6 @@ type pump struct {
 	resting bool          // the pipe is left alone for a moment
 	rest    time.Duration // how long
 	turned  time.Time     // when the last turn moved something
-
-	blocks int64 // that the log took at the last look; 0: not looked at since a hole was punched
 }
 
 func (p *pump) init(maxLog int64) {
@@ -131,10 +130,10 @@ func (p *pump) turn() {
 	p.resting = false
 	for range bitesPerRun {
 		n, err := p.bite(biteSize)
+		moved += n
 		if err != nil || n == 0 {
 			break
 		}
-		moved += n
 	}
 	if moved > 0 {
 		now := time.Now()
@@ -165,7 +164,7 @@ func (p *pump) drain() {
 	if p.fault != nil {
 		p.again(time.Now()) // perhaps there is room by now
 	}
-	left := pending(fdPipe) + len(p.carry)
+	left := pending(fdPipe)
 	for left > 0 && !p.hungUp {
 		n, err := p.bite(min(left, biteSize))
 		if err != nil || n == 0 {
@@ -189,47 +188,52 @@ func (p *pump) bite(max int) (int, error) {
 	n, err := p.log(max)
 	if err != nil && err != unix.EAGAIN {
 		p.fail(err, time.Now())
-		return p.bite(max)
+		dropped, err := p.bite(max)
+		return n + dropped, err
 	}
 	return n, err
 }
 
-// log moves up to max bytes to the end of the log, wherever that is by now.
+// log moves up to max bytes to the end of the log, and what a fault has left
+// before. It returns how many it moved, also with an error.
 func (p *pump) log(max int) (int, error) {
 	p.look()
-	n, err := p.move(max)
-	switch {
-	case err != nil:
-	case n == 0:
-		p.hungUp = len(p.carry) == 0
-	default:
-		p.off += int64(n)
-		p.flow(n)
-	}
-	return n, err
-}
-
-// move reads from the pipe, unless the log took only a part of the last read,
-// and writes.
-func (p *pump) move(max int) (int, error) {
 	if len(p.carry) == 0 {
 		n, err := p.read(max)
 		if n <= 0 {
+			p.hungUp = err == nil
 			return 0, err
 		}
 		p.carry = p.buf[:n]
 	}
-	for {
-		n, err := unix.Pwrite(fdLog, p.carry[:min(max, len(p.carry))], p.off)
+	crash("log.read")
+	moved := 0
+	for len(p.carry) > 0 {
+		n, err := unix.Write(fdLog, p.carry)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
-			return 0, err
+			return moved, err
 		}
 		p.carry = p.carry[n:]
-		return n, nil
+		moved += n
+		p.wrote(n)
 	}
+	return moved, nil
+}
+
+// wrote follows a write of n bytes. They are at the end that the log had at
+// that moment, since it is open for appending, and that may have been cut since
+// the look: where they went, the open file tells.
+func (p *pump) wrote(n int) {
+	end, err := unix.Seek(fdLog, 0, io.SeekCurrent)
+	if err != nil {
+		end = p.off + int64(n)
+	}
+	p.shorter(end - int64(n))
+	p.off = end
+	p.flow(n)
 }
 
 // read takes up to max bytes out of the pipe, into buf.
@@ -273,9 +277,6 @@ func (p *pump) cut() {
 	from := int64(headKept)
 	to := (p.off - (p.maxLog - headKept)) &^ (blockSize - 1)
 	if h := p.dropped.Hole; h != nil {
-		if h.From < from { // from outside: that hole begins earlier
-			from = h.From
-		}
 		if to < h.To+holeStep {
 			return
 		}
@@ -293,59 +294,29 @@ func (p *pump) cut() {
 	}
 	crash("log.dropped")
 	_ = record.Punch(fdLog, start, to-start)
-	p.blocks = 0
 	crash("log.punched")
 }
 
-// look finds the log's end anew: somebody may have cut it, to free a disk. The
-// hole of a cut log goes with the bytes behind it.
+// look finds the log's end anew: somebody may have cut it, to free a disk.
 func (p *pump) look() {
 	var st unix.Stat_t
-	if unix.Fstat(fdLog, &st) != nil {
-		return
+	if unix.Fstat(fdLog, &st) == nil {
+		p.shorter(st.Size)
+		p.off = st.Size
 	}
-	fewer := st.Blocks < p.blocks // a cut gave some back; so may a file system that compresses
-	p.blocks = st.Blocks
-	if st.Size == p.off {
-		if fewer {
-			p.search(&st)
-		}
-		return
-	}
-	if st.Size < p.off {
-		if h := p.dropped.Hole; h != nil && h.To > st.Size {
-			p.dropped.Hole = nil
-			if st.Size > h.From {
-				p.dropped.Hole = &record.Hole{From: h.From, To: st.Size}
-			}
-			p.writeDropped()
-		}
-	}
-	p.off = st.Size
 }
 
-// search looks for zeros that nobody wrote: they are left by a cut that fell
-// between a look and the write after it.
-func (p *pump) search(st *unix.Stat_t) {
-	from := int64(0)
-	if h := p.dropped.Hole; h != nil && h.From == 0 {
-		from = h.To
-	}
-	hole, err := unix.Seek(fdLog, from, seekHole)
-	if err != nil || hole >= st.Size {
+// shorter takes it that the log was cut to size, unless it ends there: its hole
+// goes with the bytes behind it.
+func (p *pump) shorter(size int64) {
+	h := p.dropped.Hole
+	if size >= p.off || h == nil || h.To <= size {
 		return
 	}
-	to, err := unix.Seek(fdLog, hole, seekData)
-	if err != nil {
-		return
+	p.dropped.Hole = nil
+	if size > h.From {
+		p.dropped.Hole = &record.Hole{From: h.From, To: size}
 	}
-	if h := p.dropped.Hole; h != nil {
-		if hole >= h.From && to <= h.To {
-			return
-		}
-		hole, to = min(hole, h.From), max(to, h.To)
-	}
-	p.dropped.Hole = &record.Hole{From: hole, To: to}
 	p.writeDropped()
 }
 

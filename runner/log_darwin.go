@@ -5,8 +5,6 @@ import "golang.org/x/sys/unix"
 const (
 	fSetPipeSize = -1 // no such call: the kernel sizes pipes itself
 	blockSize    = 4096
-	seekHole     = 3
-	seekData     = 4
 	maxRSSUnit   = 1 // of Rusage.Maxrss, in bytes
 	fionread     = 0x4004667f
 )

@@ -5,8 +5,6 @@ import "golang.org/x/sys/unix"
 const (
 	fSetPipeSize = unix.F_SETPIPE_SZ
 	blockSize    = 4096
-	seekHole     = unix.SEEK_HOLE
-	seekData     = unix.SEEK_DATA
 	maxRSSUnit   = 1024 // of Rusage.Maxrss, in bytes
 )
 

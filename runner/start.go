@@ -164,6 +164,9 @@ func (b *builder) build(s *Spec) (err error) {
 	if b.log, err = b.create(s, record.Log); err != nil {
 		return err
 	}
+	if _, err := unix.FcntlInt(uintptr(b.log), unix.F_SETFL, unix.O_APPEND); err != nil { // somebody may cut it at any moment
+		return b.fault(s, "append to", record.Log, err)
+	}
 	if s.MaxLog > 0 {
 		if err := record.Punch(b.log, 0, 4096); err != nil {
 			if err == unix.ENOTSUP || err == unix.EOPNOTSUPP {

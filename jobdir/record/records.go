@@ -67,7 +67,7 @@ type ExitRecord struct {
 // first field and the last, differ.
 type DroppedRecord struct {
 	Seq       uint64     `json:"seq,omitzero"`     // counts the writes
-	Hole      *Hole      `json:"hole"`             // what was cut out of the log: for max_log, or from outside
+	Hole      *Hole      `json:"hole"`             // what was cut out of the log, for max_log
 	Unwritten *Unwritten `json:"unwritten"`        // what could not be written
 	SeqEnd    uint64     `json:"seq_end,omitzero"` // Append makes it Seq
 }
