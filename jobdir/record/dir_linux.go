@@ -16,7 +16,7 @@ func EachName(dir int, f func(name []byte)) error {
 	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := ignoringEINTR(func() (int, error) { return unix.Getdents(dir, buf) })
+		n, err := IgnoringEINTR(func() (int, error) { return unix.Getdents(dir, buf) })
 		if err != nil || n <= 0 {
 			return err
 		}

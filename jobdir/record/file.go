@@ -2,6 +2,7 @@ package record
 
 import (
 	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,7 +11,7 @@ import (
 // start, then the length. It allocates nothing where the blocks are reserved.
 func Write(fd int, b []byte) error {
 	for off := 0; off < len(b); {
-		n, err := ignoringEINTR(func() (int, error) { return unix.Pwrite(fd, b[off:], int64(off)) })
+		n, err := IgnoringEINTR(func() (int, error) { return unix.Pwrite(fd, b[off:], int64(off)) })
 		if err != nil {
 			return &fs.PathError{Op: "write", Path: "record", Err: err}
 		}
@@ -24,7 +25,7 @@ func Write(fd int, b []byte) error {
 
 // Open opens a file of a directory, never following a symbolic link.
 func Open(dir int, name string, flags int, perm uint32) (int, error) {
-	fd, err := ignoringEINTR(func() (int, error) {
+	fd, err := IgnoringEINTR(func() (int, error) {
 		return unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, perm)
 	})
 	if err != nil {
@@ -47,20 +48,61 @@ func reserveByWriting(fd int, n int) error {
 // Sync makes the bytes of a file, or the entries of a directory, durable. A
 // file system that cannot sync a directory (EINVAL) is left as it is.
 func Sync(fd int) error {
-	_, err := ignoringEINTR(func() (int, error) { return 0, syncFD(fd) })
+	_, err := IgnoringEINTR(func() (int, error) { return 0, syncFD(fd) })
 	if err == unix.EINVAL || err == unix.ENOSYS || err == unix.ENOTSUP {
 		return nil
 	}
 	return err
 }
 
-func ignoringEINTR(f func() (int, error)) (int, error) {
+// IgnoringEINTR calls f again for as long as a signal interrupts it.
+func IgnoringEINTR(f func() (int, error)) (int, error) {
 	for {
 		n, err := f()
 		if err != unix.EINTR {
 			return n, err
 		}
 	}
+}
+
+// ReadFile reads the beginning of a file of a directory, never following a
+// symbolic link. A FIFO is refused, and never waited for. What fills b may not
+// be all.
+func ReadFile(dir int, name string, b []byte) ([]byte, error) {
+	fd, err := Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return readInto(b, fd)
+}
+
+// readInto reads until b is full or the file ends. A file of /proc comes in
+// pieces.
+func readInto(b []byte, fd int) ([]byte, error) {
+	n := 0
+	for n < len(b) {
+		m, err := IgnoringEINTR(func() (int, error) { return unix.Pread(fd, b[n:], int64(n)) })
+		if err != nil {
+			return nil, err
+		}
+		if m <= 0 {
+			break
+		}
+		n += m
+	}
+	return b[:n], nil
+}
+
+// StatRegular looks at a regular file of a directory without opening it. It
+// reports false where there is none.
+func StatRegular(dir int, name string) (size int64, modified time.Time, ok bool) {
+	var st unix.Stat_t
+	_, err := IgnoringEINTR(func() (int, error) { return 0, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0, time.Time{}, false
+	}
+	return st.Size, time.Unix(st.Mtim.Unix()), true
 }
 
 // renameByLink is RenameNoReplace where the kernel has no such rename. A file

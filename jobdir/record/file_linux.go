@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 // Reserve sets ReservedSize bytes aside for a file, which stays empty.
 func Reserve(fd int) error {
-	_, err := ignoringEINTR(func() (int, error) {
+	_, err := IgnoringEINTR(func() (int, error) {
 		return 0, unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, ReservedSize)
 	})
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
@@ -16,7 +16,7 @@ func Reserve(fd int) error {
 // Punch frees a range of a file, which reads as zeros from then on. The size
 // stays. ENOTSUP where the file system has no holes.
 func Punch(fd int, off, n int64) error {
-	_, err := ignoringEINTR(func() (int, error) {
+	_, err := IgnoringEINTR(func() (int, error) {
 		return 0, unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 	})
 	if err == unix.ENOSYS {

@@ -38,6 +38,47 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "content")
+	write(t, filepath.Join(dir, "empty"), "")
+	if err := errors.Join(
+		os.Symlink("file", filepath.Join(dir, "link")),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+		os.Mkdir(filepath.Join(dir, "dir"), 0o700),
+	); err != nil {
+		t.Fatal(err)
+	}
+	d := openDir(t, dir)
+	for _, c := range []struct {
+		name    string
+		room    int
+		want    string
+		err     error
+		regular bool
+		size    int64
+	}{
+		{"file", 100, "content", nil, true, 7},
+		{"file", 7, "content", nil, true, 7},
+		{"file", 3, "con", nil, true, 7},
+		{"empty", 3, "", nil, true, 0},
+		{"fifo", 3, "", unix.ESPIPE, false, 0},
+		{"link", 3, "", unix.ELOOP, false, 0},
+		{"dir", 3, "", unix.EISDIR, false, 0},
+		{"missing", 3, "", fs.ErrNotExist, false, 0},
+	} {
+		b, err := ReadFile(d, c.name, make([]byte, c.room))
+		if string(b) != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s into %d bytes: %q, %v", c.name, c.room, b, err)
+		}
+		size, modified, ok := StatRegular(d, c.name)
+		if size != c.size || ok != c.regular || ok == modified.IsZero() {
+			t.Errorf("%s: size %d, of %v, %v", c.name, size, modified, ok)
+		}
+	}
+}
+
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

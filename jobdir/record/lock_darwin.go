@@ -37,6 +37,6 @@ func Held(fd int) (bool, error) {
 }
 
 func flock(fd, how int) error {
-	_, err := ignoringEINTR(func() (int, error) { return 0, unix.Flock(fd, how) })
+	_, err := IgnoringEINTR(func() (int, error) { return 0, unix.Flock(fd, how) })
 	return err
 }

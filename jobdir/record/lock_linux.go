@@ -20,7 +20,7 @@ func lock(fd int, kind int16, wait bool) error {
 	if wait {
 		cmd, how = unix.F_OFD_SETLKW, 0
 	}
-	_, err := ignoringEINTR(func() (int, error) {
+	_, err := IgnoringEINTR(func() (int, error) {
 		return 0, unix.FcntlFlock(uintptr(fd), cmd, &unix.Flock_t{Type: kind})
 	})
 	if noOFD(err) {
@@ -29,7 +29,7 @@ func lock(fd int, kind int16, wait bool) error {
 		} else {
 			how |= unix.LOCK_SH
 		}
-		_, err = ignoringEINTR(func() (int, error) { return 0, unix.Flock(fd, how) })
+		_, err = IgnoringEINTR(func() (int, error) { return 0, unix.Flock(fd, how) })
 	}
 	if err == unix.EACCES || err == unix.EAGAIN {
 		return ErrLocked
@@ -40,7 +40,7 @@ func lock(fd int, kind int16, wait bool) error {
 // Held reports whether someone holds the exclusive lock of an open file.
 func Held(fd int) (bool, error) {
 	lk := unix.Flock_t{Type: unix.F_RDLCK}
-	_, err := ignoringEINTR(func() (int, error) {
+	_, err := IgnoringEINTR(func() (int, error) {
 		return 0, unix.FcntlFlock(uintptr(fd), unix.F_OFD_GETLK, &lk)
 	})
 	if noOFD(err) {
@@ -53,7 +53,7 @@ func Held(fd int) (bool, error) {
 func noOFD(err error) bool { return err == unix.EINVAL || err == unix.ENOSYS }
 
 func heldByFlock(fd int) (bool, error) {
-	_, err := ignoringEINTR(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
+	_, err := IgnoringEINTR(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
 	if err == unix.EWOULDBLOCK {
 		return true, nil
 	}

@@ -1,6 +1,10 @@
 package record
 
-import "golang.org/x/sys/unix"
+import (
+	"bytes"
+
+	"golang.org/x/sys/unix"
+)
 
 // BootID names this boot of the kernel, "" where it cannot be told.
 func BootID() string { return firstLine("/proc/sys/kernel/random/boot_id") }
@@ -15,12 +19,8 @@ func firstLine(path string) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	var b [128]byte
-	n, _ := ignoringEINTR(func() (int, error) { return unix.Read(fd, b[:]) })
-	for i := range max(n, 0) {
-		if b[i] == '\n' {
-			return string(b[:i])
-		}
-	}
-	return string(b[:max(n, 0)])
+	var buf [128]byte
+	b, _ := readInto(buf[:], fd)
+	line, _, _ := bytes.Cut(b, []byte{'\n'})
+	return string(line)
 }
