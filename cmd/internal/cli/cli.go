@@ -78,11 +78,38 @@ func (s *session) dispatch(args []string) (int, error) {
 		s.talk(overview())
 		return exitUsage, nil
 	}
-	c := lookup(args[0])
-	if c == nil {
-		return 0, unknownCommand(args[0])
+	given := args
+	c, args := find(args)
+	switch {
+	case c == nil:
+		return 0, unknownCommand(given[0], commandNames(), "")
+	case c.new == nil:
+		return s.group(c, args)
 	}
-	return s.run(c, args[1:])
+	return s.run(c, args)
+}
+
+// group is called for a command that does nothing without one of its own.
+func (s *session) group(c *command, args []string) (int, error) {
+	for len(args) > 0 && args[0] == "--json" { // before the word that says what to do
+		s.json = true
+		if sub, rest := find(append([]string{c.name}, args[1:]...)); sub != c {
+			return s.run(sub, rest)
+		}
+		args = args[1:]
+	}
+	switch {
+	case len(args) == 0 && s.json:
+		return 0, usage(c.name+": no command is given: "+strings.Join(c.subNames(), ", "), c.name)
+	case len(args) == 0:
+		s.talk(c.help())
+		return exitUsage, nil
+	case args[0] == "-h" || args[0] == "--help":
+		return exitOK, s.showHelp(c)
+	case strings.HasPrefix(args[0], "-"):
+		return 0, usage("unknown flag: "+short(args[0]), c.name)
+	}
+	return 0, unknownCommand(args[0], c.subNames(), c.name)
 }
 
 // run parses the flags of a command and runs it.
@@ -152,14 +179,18 @@ func parseError(c *command, err error) error {
 	return usage(short(err.Error()), c.name)
 }
 
-// unknownCommand names the command that was perhaps meant.
-func unknownCommand(given string) *api.Error {
-	e := usage("unknown command: "+quote(given), "")
+// unknownCommand names the command that was perhaps meant, among names; of is
+// the command whose they are, if any.
+func unknownCommand(given string, names []string, of string) *api.Error {
+	if of != "" {
+		of += " "
+	}
+	e := usage("unknown command: "+of+quote(given), strings.TrimSpace(of))
 	least := 3 // edits
-	for _, name := range commandNames() {
+	for _, name := range names {
 		if n := edits(given, name); n < least && n < len(name)-1 || len(given) > 2 && strings.HasPrefix(name, given) {
 			least = min(n, least)
-			e.Hint = "did you mean space-job " + name + "? See space-job --help"
+			e.Hint = "did you mean space-job " + of + name + "? See space-job " + of + "--help"
 		}
 	}
 	return e

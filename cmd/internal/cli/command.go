@@ -9,6 +9,9 @@ import (
 
 // command is one command: how to call it, and what help, the man page and the
 // completion scripts say about it.
+//
+// A command may have commands of its own (sub). Their names begin with its name:
+// "sink add". It may do something by itself as well, where new is not nil.
 type command struct {
 	name     string
 	usage    []string // without the program's name
@@ -21,6 +24,7 @@ type command struct {
 	textOnly bool // no --json: what it prints is for people, or for another program
 	most     int  // operands; -1: any number
 	new      func() options
+	sub      []*command
 }
 
 type example struct{ line, note string }
@@ -65,6 +69,42 @@ func commands() []*command {
 	}
 }
 
+// everyCommand is the table with the commands of commands, each behind its own.
+func everyCommand() []*command {
+	var all []*command
+	for _, c := range commands() {
+		all = append(append(all, c), c.sub...)
+	}
+	return all
+}
+
+// find finds the command that words begin with, of two words where there is
+// one, and returns what is left of them.
+func find(words []string) (*command, []string) {
+	c := lookup(words[0])
+	words = words[1:]
+	if c != nil && len(words) > 0 {
+		for _, sub := range c.sub {
+			if sub.last() == words[0] {
+				return sub, words[1:]
+			}
+		}
+	}
+	return c, words
+}
+
+// last is the last word of the name.
+func (c *command) last() string { return c.name[strings.IndexByte(c.name, ' ')+1:] }
+
+// subNames are the commands of a command, each by its last word.
+func (c *command) subNames() []string {
+	names := make([]string, len(c.sub))
+	for i, sub := range c.sub {
+		names[i] = sub.last()
+	}
+	return names
+}
+
 // lookup finds a command. The one that is measured comes first.
 func lookup(name string) *command {
 	if name == "start" {
@@ -80,6 +120,9 @@ func lookup(name string) *command {
 
 // eachFlag calls f for the flags of a command in the order of its help.
 func (c *command) eachFlag(f func(*pflag.Flag)) {
+	if c.new == nil {
+		return
+	}
 	flagSet(c, c.new()).VisitAll(f)
 }
 

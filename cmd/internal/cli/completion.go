@@ -112,18 +112,38 @@ _space_job() {
             break
         fi
     done
-    case $command in
+`)
+	for _, c := range commands() {
+		if len(c.sub) == 0 {
+			continue
+		}
+		b.WriteString(`    if [[ $command == ` + c.name + ` ]]; then
+        for ((i = at + 1; i < COMP_CWORD; i++)); do
+            case ${COMP_WORDS[i]} in
+            ` + strings.Join(c.subNames(), " | ") + `)
+                command+=" ${COMP_WORDS[i]}" at=$i
+                break
+                ;;
+            esac
+        done
+    fi
+`)
+	}
+	b.WriteString(`    case $command in
     '')
         COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --help --version' -- "$cur"))
         return
         ;;
 `)
-	for _, c := range commands() {
+	for _, c := range everyCommand() {
 		all, valued := c.flagNames()
-		b.WriteString("    " + c.name + ")\n")
+		b.WriteString("    " + single(c.name) + ")\n")
 		b.WriteString("        flags='" + strings.Join(all, " ") + "' valued=' " + strings.Join(valued, " ") + " '\n")
 		if l := c.operand.listed(); l != "" {
 			b.WriteString("        ids='" + l + "'\n")
+		}
+		if len(c.sub) > 0 {
+			b.WriteString("        what='" + strings.Join(c.subNames(), " ") + "'\n")
 		}
 		switch c.operand {
 		case operandCommand:
@@ -224,50 +244,28 @@ _space_job() {
         case $words[1] in
 `)
 	for _, c := range commands() {
-		b.WriteString("        " + c.name + ")\n            _arguments -S")
-		if !c.strict {
-			b.WriteString(" -s")
-		}
-		c.eachFlag(func(f *pflag.Flag) {
-			for _, name := range flagSpellings(f) {
-				spec := name + "[" + zshText(f.Usage) + "]"
-				if c.name == "list" && f.Name == "state" || c.strict && f.Name == "env" {
-					spec = "*" + spec
-				}
-				if p := placeholder(f); p != "" {
-					spec += ":" + p + ":"
-					switch {
-					case p == "DIR":
-						spec += "_directories"
-					case p == "NAME=VALUE":
-						spec += "_parameters -g \"*export*\""
-					case values(f) != nil:
-						spec += "(" + strings.Join(values(f), " ") + ")"
-					}
-				}
-				b.WriteString(" \\\n                " + single(spec))
+		b.WriteString("        " + c.name + ")\n")
+		if len(c.sub) > 0 {
+			b.WriteString(`            local -a own=(`)
+			for _, sub := range c.sub {
+				b.WriteString(" " + single(sub.last()+":"+strings.ReplaceAll(sub.summary, ":", `\:`)))
 			}
-		})
-		b.WriteString(" \\\n                ")
-		if !c.textOnly {
-			b.WriteString("'--json[print JSON]' ")
-		}
-		b.WriteString("'--help[show help]'")
-		switch c.operand {
-		case operandJob, operandRunning:
-			count := "*"
-			if c.most == 1 {
-				count = "1"
+			b.WriteString(` )
+            if ((CURRENT == 2)) && [[ $words[2] != -* ]]; then
+                _describe command own
+                return
+            fi
+            case $words[2] in
+`)
+			for _, sub := range c.sub {
+				b.WriteString("            " + sub.last() + ")\n                shift words\n                ((CURRENT--))\n")
+				sub.zshArguments(&b)
+				b.WriteString("                return\n                ;;\n")
 			}
-			b.WriteString(" \\\n                " + single(count+":job:_space_job_ids "+c.operand.listed()))
-		case operandCommand:
-			b.WriteString(" \\\n                '(-)1:command:_command_names -e' '*::argument:_normal'")
-		case operandShell:
-			b.WriteString(" \\\n                '1:shell:(bash zsh fish)'")
-		case operandHelp:
-			b.WriteString(" \\\n                " + single("1:command:("+strings.Join(commandNames(), " ")+")"))
+			b.WriteString("            esac\n")
 		}
-		b.WriteString("\n            ;;\n")
+		c.zshArguments(&b)
+		b.WriteString("            ;;\n")
 	}
 	b.WriteString(`        esac
         ;;
@@ -280,6 +278,54 @@ else
 fi
 `)
 	return b.String()
+}
+
+// zshArguments is the call of _arguments for one command.
+func (c *command) zshArguments(b *strings.Builder) {
+	b.WriteString("            _arguments -S")
+	if !c.strict {
+		b.WriteString(" -s")
+	}
+	c.eachFlag(func(f *pflag.Flag) {
+		for _, name := range flagSpellings(f) {
+			spec := name + "[" + zshText(f.Usage) + "]"
+			if c.name == "list" && f.Name == "state" || c.strict && f.Name == "env" {
+				spec = "*" + spec
+			}
+			if p := placeholder(f); p != "" {
+				spec += ":" + p + ":"
+				switch {
+				case p == "DIR":
+					spec += "_directories"
+				case p == "NAME=VALUE":
+					spec += "_parameters -g \"*export*\""
+				case values(f) != nil:
+					spec += "(" + strings.Join(values(f), " ") + ")"
+				}
+			}
+			b.WriteString(" \\\n                " + single(spec))
+		}
+	})
+	b.WriteString(" \\\n                ")
+	if !c.textOnly {
+		b.WriteString("'--json[print JSON]' ")
+	}
+	b.WriteString("'--help[show help]'")
+	switch c.operand {
+	case operandJob, operandRunning:
+		count := "*"
+		if c.most == 1 {
+			count = "1"
+		}
+		b.WriteString(" \\\n                " + single(count+":job:_space_job_ids "+c.operand.listed()))
+	case operandCommand:
+		b.WriteString(" \\\n                '(-)1:command:_command_names -e' '*::argument:_normal'")
+	case operandShell:
+		b.WriteString(" \\\n                '1:shell:(bash zsh fish)'")
+	case operandHelp:
+		b.WriteString(" \\\n                " + single("1:command:("+strings.Join(commandNames(), " ")+")"))
+	}
+	b.WriteString("\n")
 }
 
 func flagSpellings(f *pflag.Flag) []string {
@@ -312,8 +358,24 @@ complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 	for _, c := range commands() {
 		b.WriteString("complete -c space-job -n __fish_use_subcommand -a " + c.name + " -d " + single(c.summary) + "\n")
 	}
+	var groups []string
 	for _, c := range commands() {
-		line := "complete -c space-job -n '__fish_seen_subcommand_from " + c.name + "'"
+		if len(c.sub) > 0 {
+			groups = append(groups, c.name)
+		}
+	}
+	for _, c := range everyCommand() {
+		seen := "__fish_seen_subcommand_from " + strings.ReplaceAll(c.name, " ", "; and __fish_seen_subcommand_from ")
+		switch {
+		case len(c.sub) > 0:
+			seen += "; and not __fish_seen_subcommand_from " + strings.Join(c.subNames(), " ")
+		case len(groups) > 0 && c.last() == c.name:
+			seen += "; and not __fish_seen_subcommand_from " + strings.Join(groups, " ")
+		}
+		line := "complete -c space-job -n '" + seen + "'"
+		for _, sub := range c.sub {
+			b.WriteString(line + " -a " + sub.last() + " -d " + single(sub.summary) + "\n")
+		}
 		c.eachFlag(func(f *pflag.Flag) {
 			b.WriteString(line + " -l " + f.Name)
 			if f.Shorthand != "" {

@@ -11,13 +11,13 @@ type helpOptions struct{}
 func helpCommand() *command {
 	return &command{
 		name:     "help",
-		usage:    []string{"help [COMMAND]"},
+		usage:    []string{"help [COMMAND]", "help COMMAND COMMAND"},
 		summary:  "show how a command is used",
-		about:    []string{"Without COMMAND it lists all of them. It is the same as COMMAND --help."},
+		about:    []string{"Without COMMAND it lists all of them. It is the same as COMMAND --help. Some commands have commands of their own: name both."},
 		examples: []example{{"space-job help start", ""}},
 		exits:    []exit{{"0", "fine"}, {"2", "no such command"}},
 		operand:  operandHelp,
-		most:     1,
+		most:     2,
 		textOnly: true,
 		new:      func() options { return new(helpOptions) },
 	}
@@ -29,9 +29,12 @@ func (o *helpOptions) Run(s *session, args []string) (int, error) {
 	if len(args) == 0 {
 		return exitOK, s.showHelp(nil)
 	}
-	c := lookup(args[0])
-	if c == nil {
-		return 0, unknownCommand(args[0])
+	c, rest := find(args)
+	switch {
+	case c == nil:
+		return 0, unknownCommand(args[0], commandNames(), "")
+	case len(rest) > 0:
+		return 0, unknownCommand(rest[0], c.subNames(), c.name)
 	}
 	return exitOK, s.showHelp(c)
 }
@@ -92,8 +95,19 @@ func (c *command) help() string {
 	for _, u := range c.usage {
 		b.WriteString("  space-job " + u + "\n")
 	}
+	for _, sub := range c.sub {
+		for _, u := range sub.usage {
+			b.WriteString("  space-job " + u + "\n")
+		}
+	}
 	for _, p := range c.about {
 		b.WriteString("\n" + wrap(p, ""))
+	}
+	if len(c.sub) > 0 {
+		b.WriteString("\nCommands:\n")
+		for _, sub := range c.sub {
+			b.WriteString(entryOf(sub.name, sub.summary, 17))
+		}
 	}
 	b.WriteString("\nFlags:\n")
 	c.eachFlag(func(f *pflag.Flag) { b.WriteString(entryOf(flagForms(f), f.Usage, 26)) })

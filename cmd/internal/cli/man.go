@@ -69,7 +69,10 @@ func manPage() string {
 	r.text("space-job - run a command as a job that goes on when you leave")
 	r.macro("SH", "SYNOPSIS")
 	r.macro("nf")
-	for _, c := range commands() {
+	for _, c := range everyCommand() {
+		if c.new == nil {
+			continue // its own commands follow
+		}
 		for _, u := range c.usage {
 			r.text("space-job " + u)
 		}
@@ -84,7 +87,7 @@ func manPage() string {
 		r.item(g.flag, g.meaning)
 	}
 	r.macro("SH", "COMMANDS")
-	for _, c := range commands() {
+	for _, c := range everyCommand() {
 		r.macro("SS", c.name+": "+c.summary)
 		for _, p := range c.about {
 			r.macro("PP")
