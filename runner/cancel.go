@@ -25,27 +25,34 @@ func Cancel(ctx context.Context, dir string, req record.CancelRecord) error {
 		return err
 	}
 	defer unix.Close(d)
+	if over, err := ended(d); over || err != nil {
+		return err
+	}
 	sig := sigLook
-	written := false
+	switch err := fillCancel(d, req); err {
+	case nil:
+	case unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EIO:
+		sig = sigStop // the disk takes no request: the signal is one
+	default:
+		return &fs.PathError{Op: "write", Path: path.Join(dir, record.Cancel), Err: err}
+	}
+	crash("cancel.written")
+	boot := record.BootID()
 	pause := time.Millisecond
 	for asked := (time.Time{}); ; {
+		var runner process
+		now := time.Now()
+		ask := now.Sub(asked) >= askEvery
+		if ask {
+			asked = now
+			runner, ask = namedRunner(d, boot)
+		}
+		// Whoever was named before this look is the runner if the lock is held in it.
 		if over, err := ended(d); over || err != nil {
 			return err
 		}
-		if !written {
-			written = true
-			switch err := fillCancel(d, req); err {
-			case nil:
-			case unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.EIO:
-				sig = sigStop // the disk takes no request: the signal is one
-			default:
-				return &fs.PathError{Op: "write", Path: path.Join(dir, record.Cancel), Err: err}
-			}
-			crash("cancel.written")
-		}
-		if now := time.Now(); now.Sub(asked) >= askEvery {
-			asked = now
-			signalRunner(d, sig)
+		if ask {
+			runner.ask(sig)
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
@@ -97,24 +104,22 @@ func fillCancel(dir int, req record.CancelRecord) error {
 	return err
 }
 
-// signalRunner sends sig to the runner, if its pid file names a process that is
-// provably it: same boot, same start time, and the lock held throughout. No
-// pid yet: the file is enough, the runner looks at it after its fork.
-func signalRunner(dir int, sig unix.Signal) {
+// namedRunner is the process that the pid file names, if it is of this boot. No pid
+// yet: the cancel file is enough, the runner looks at it after its fork.
+func namedRunner(dir int, boot string) (process, bool) {
 	p, ok := readPid(dir)
-	if !ok || p.BootID != record.BootID() {
-		return
-	}
-	if over, err := ended(dir); over || err != nil {
-		return
-	}
-	runner := process{pid: p.RunnerPID, start: p.RunnerStart}
+	return process{pid: p.RunnerPID, start: p.RunnerStart}, ok && p.BootID == boot
+}
+
+// ask sends sig to a runner, if its start time proves that it is still the
+// same process.
+func (p process) ask(sig unix.Signal) {
 	if sig == sigStop {
-		_ = runner.queue(sig, stopValue)
+		_ = p.queue(sig, stopValue)
 	} else {
-		_ = runner.signal(sig)
+		_ = p.signal(sig)
 	}
-	_ = runner.signal(unix.SIGCONT) // somebody may have stopped it
+	_ = p.signal(unix.SIGCONT) // somebody may have stopped it
 }
 
 func readPid(dir int) (record.ProcessRecord, bool) {

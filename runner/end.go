@@ -111,18 +111,7 @@ func (r *supervisor) commit(b []byte) bool {
 
 // readRecord reads a small file of a directory.
 func readRecord(dir int, name string) ([]byte, error) {
-	fd, err := record.Open(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	b := make([]byte, record.ReservedSize)
-	for {
-		n, err := unix.Pread(fd, b, 0)
-		if err != unix.EINTR {
-			return b[:max(n, 0)], err
-		}
-	}
+	return record.ReadFile(dir, name, make([]byte, record.ReservedSize))
 }
 
 // whole reports whether a record looks complete: an object, from its brace to

@@ -128,16 +128,12 @@ func (r *supervisor) takeOver() bool {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
 		}
-		var n int
-		var err error
-		if st.Mode&unix.S_IFMT == unix.S_IFREG {
-			n, err = unix.Pread(fdSpec, b[off:cap(b)], int64(off))
-		} else {
-			n, err = unix.Read(fdSpec, b[off:cap(b)])
-		}
-		if err == unix.EINTR {
-			continue
-		}
+		n, err := record.IgnoringEINTR(func() (int, error) {
+			if st.Mode&unix.S_IFMT == unix.S_IFREG {
+				return unix.Pread(fdSpec, b[off:cap(b)], int64(off))
+			}
+			return unix.Read(fdSpec, b[off:cap(b)])
+		})
 		if err != nil {
 			return false
 		}

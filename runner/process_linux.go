@@ -14,7 +14,7 @@ import (
 // readProcess looks at one process.
 func readProcess(pid int) (process, bool) {
 	var buf [1024]byte
-	b, err := readFile("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	b, err := record.ReadFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		return process{}, false
 	}
@@ -168,7 +168,7 @@ func childrenOf(pid int) (kids []int, ok bool) {
 			return
 		}
 		for { // a list longer than the buffer is read whole, or it could be cut
-			b, err := readFile(path+"/"+tid+"/children", buf)
+			b, err := record.ReadFile(unix.AT_FDCWD, path+"/"+tid+"/children", buf)
 			if err != nil {
 				return
 			}
@@ -244,7 +244,7 @@ func checkProcesses() error {
 		return nil
 	}
 	var buf [128]byte
-	if b, err := readFile("/proc/loadavg", buf[:]); err == nil { // 0.00 0.00 0.00 running/all last
+	if b, err := record.ReadFile(unix.AT_FDCWD, "/proc/loadavg", buf[:]); err == nil { // 0.00 0.00 0.00 running/all last
 		if f := strings.Fields(string(b)); len(f) > 3 {
 			_, all, _ := strings.Cut(f[3], "/")
 			if n, err := strconv.ParseUint(all, 10, 64); err == nil && n+runnerNeeds <= lim.Cur {
@@ -264,7 +264,7 @@ func threadsOf(uid int) (n uint64) {
 	all, _ := everyProcess()
 	buf := make([]byte, 4096)
 	for _, p := range all {
-		b, err := readFile("/proc/"+strconv.Itoa(p.pid)+"/status", buf)
+		b, err := record.ReadFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(p.pid)+"/status", buf)
 		if err != nil {
 			continue
 		}
@@ -292,7 +292,7 @@ func threadsOf(uid int) (n uint64) {
 func firstEnvironment(pid int) string {
 	buf := make([]byte, 16<<10)
 	for {
-		b, err := readFile("/proc/"+strconv.Itoa(pid)+"/environ", buf)
+		b, err := record.ReadFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/environ", buf)
 		if err != nil {
 			return ""
 		}
@@ -301,28 +301,4 @@ func firstEnvironment(pid int) string {
 		}
 		buf = make([]byte, 4*len(buf))
 	}
-}
-
-// readFile reads a file of /proc into b, as far as that goes.
-func readFile(path string, b []byte) ([]byte, error) {
-	fd, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	n := 0
-	for n < len(b) {
-		m, err := unix.Read(fd, b[n:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if m <= 0 {
-			break
-		}
-		n += m
-	}
-	return b[:n], nil
 }
