@@ -1,6 +1,7 @@
 package jobdir
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -93,6 +94,13 @@ func (d dir) openStat(name string, flags int) (int, syscall.Stat_t, error) {
 	return fd, st, nil
 }
 
+// written reports whether a file has any content. Most jobs have files that are
+// empty from their beginning to their end: these need not be opened.
+func (d dir) written(name string) bool {
+	size, _, ok := record.StatRegular(d.fd, name)
+	return ok && size > 0
+}
+
 // Limits on what is read into memory. A command line is at most some MiB in
 // any kernel, and JSON makes at most six bytes of one.
 const (
@@ -112,8 +120,13 @@ func (d dir) read(name string, limit int) ([]byte, error) {
 	if st.Size > int64(limit) {
 		return nil, errTooLong
 	}
-	// One byte more than there is: a read that falls short has met the end.
-	buf := make([]byte, max(st.Size, record.ReservedSize)+1)
+	// One byte more than there is: a read that falls short has met the end. What
+	// is returned has no room to spare, as it may be kept for thousands of jobs.
+	var small [record.ReservedSize + 1]byte
+	buf := small[:]
+	if st.Size >= int64(len(buf)) {
+		buf = make([]byte, st.Size+1)
+	}
 	for n := 0; ; {
 		m, err := pread(fd, buf[n:], int64(n))
 		if err != nil {
@@ -123,7 +136,7 @@ func (d dir) read(name string, limit int) ([]byte, error) {
 			return nil, errTooLong
 		}
 		if m == 0 || n < len(buf) && int64(n) >= st.Size {
-			return buf[:n], nil
+			return bytes.Clone(buf[:n]), nil
 		}
 		if n == len(buf) { // it is growing
 			buf = append(buf, make([]byte, len(buf))...)
@@ -217,20 +230,9 @@ func (d dir) look() (State, ExitRead, error) {
 	return Derive(nil, false, again), again, err
 }
 
-func pread(fd int, b []byte, off int64) (n int, err error) {
-	err = ignoringEINTR(func() (err error) {
-		n, err = syscall.Pread(fd, b, off)
-		return err
-	})
+func pread(fd int, b []byte, off int64) (int, error) {
+	n, err := record.IgnoringEINTR(func() (int, error) { return syscall.Pread(fd, b, off) })
 	return max(n, 0), err
-}
-
-func ignoringEINTR(f func() error) error {
-	for {
-		if err := f(); err != syscall.EINTR {
-			return err
-		}
-	}
 }
 
 // pathless takes the outermost path off an error: who reports it knows the object

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"space-job/jobdir/record"
@@ -77,6 +78,13 @@ func TestGolden(t *testing.T) {
 			}
 			if info.Cmd != nil {
 				got.Line, got.Rewritten = info.Cmd.Line(), info.Cmd.Marshal()
+			}
+			brief := must[*Info](t)(j.ReadBrief())
+			if brief.Process == nil && info.Timing != nil && !info.Timing.StartedAt.IsZero() {
+				brief.Process = info.Process
+			}
+			if !reflect.DeepEqual(brief, info) {
+				t.Errorf("in brief %+v, want %+v", brief, info)
 			}
 			log, _ := join(t, j, 0, 5)
 			got.Log = string(log)

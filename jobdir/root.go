@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -172,7 +173,7 @@ func checkDir(path string, mayBeLink bool) (exists bool, err error) {
 		look = syscall.Stat
 	}
 	var st syscall.Stat_t
-	err = ignoringEINTR(func() error { return look(path, &st) })
+	_, err = record.IgnoringEINTR(func() (int, error) { return 0, look(path, &st) })
 	switch {
 	case err == syscall.ENOENT:
 		return false, nil
@@ -219,56 +220,52 @@ func makeDir(path string) error {
 
 // IDs lists all jobs, newest first. It reads names only.
 func (r *Root) IDs() ([]ID, error) {
-	var names []idName
-	err := r.eachID(func(n idName) { names = append(names, n) })
-	return newestFirst(names), err
+	l, err := r.List(math.MaxInt)
+	return l.Newest, err
 }
 
-// NewestIDs lists the n newest jobs, newest first, and counts all. It is what
-// a list of a few among many thousands should call.
-func (r *Root) NewestIDs(n int) (ids []ID, total int, err error) {
-	if n <= 0 {
-		err = r.eachID(func(idName) { total++ })
-		return nil, total, err
-	}
+// Listing is what one reading of the names of all jobs tells.
+type Listing struct {
+	Newest []ID // newest first
+	Total  int  // how many jobs there are
+	Some   []ID // a sample, oldest first
+}
+
+// The sample of a Listing: the oldest few of the first names in the order of
+// the file system, whatever that is. To find the oldest of all costs more, and
+// tells little more.
+const (
+	sampledNames = 256
+	sampledIDs   = 8
+)
+
+// List lists the n newest jobs. It is what a list of a few among many thousands
+// should call.
+func (r *Root) List(n int) (Listing, error) {
+	var l Listing
 	// Twice what is asked for is kept; when that is full, the older half goes.
-	var names []idName
+	var names, some []idName
 	var floor idName
-	err = r.eachID(func(name idName) {
-		total++
-		if slices.Compare(name[:], floor[:]) <= 0 {
+	err := r.eachID(func(name idName) {
+		if l.Total++; l.Total <= sampledNames {
+			some = append(some, name)
+		}
+		if n <= 0 || slices.Compare(name[:], floor[:]) <= 0 {
 			return
 		}
 		names = append(names, name)
-		if len(names) >= 2*n {
+		if len(names)/2 >= n {
 			slices.SortFunc(names, compareNewestFirst)
 			names = names[:n]
 			floor = names[n-1]
 		}
 	})
-	ids = newestFirst(names)
-	return ids[:min(n, len(ids))], total, err
-}
-
-// SomeIDs is at most n ids, oldest first, out of a few hundred names that the
-// system happens to list first: all of them where there are no more. It costs
-// the same however many jobs there are. A root that cannot be read has none.
-func (r *Root) SomeIDs(n int) []ID {
-	const names = 256
-	f, err := os.Open(r.jobs())
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	some, _ := f.Readdirnames(names)
-	slices.Sort(some)
-	var ids []ID
-	for _, s := range some {
-		if id, ok := record.ParseID(s); ok && len(ids) < n {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	l.Newest = newestFirst(names)
+	l.Newest = l.Newest[:min(max(n, 0), len(l.Newest))]
+	l.Some = newestFirst(some)
+	slices.Reverse(l.Some)
+	l.Some = l.Some[:min(sampledIDs, len(l.Some))]
+	return l, err
 }
 
 // Resolve turns what a caller gave into the id of a job that exists: an id in
@@ -312,14 +309,14 @@ const minEnd = 4
 
 // Newest is the newest job, or ErrNotFound.
 func (r *Root) Newest() (ID, error) {
-	ids, _, err := r.NewestIDs(1)
-	if err == nil && len(ids) == 0 {
+	l, err := r.List(1)
+	if err == nil && l.Total == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return "", err
 	}
-	return ids[0], nil
+	return l.Newest[0], nil
 }
 
 // idName is an id without a string of its own: a directory has many thousands.

@@ -3,11 +3,13 @@ package jobdir
 import (
 	"syscall"
 	"time"
+
+	"space-job/jobdir/record"
 )
 
 func statFS(path string) (FSInfo, error) {
 	var st syscall.Statfs_t
-	if err := ignoringEINTR(func() error { return syscall.Statfs(path, &st) }); err != nil {
+	if _, err := record.IgnoringEINTR(func() (int, error) { return 0, syscall.Statfs(path, &st) }); err != nil {
 		return FSInfo{}, err
 	}
 	var name []byte

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"space-job/jobdir/record"
 )
 
 type fsName struct {
@@ -53,7 +55,7 @@ var fsNames = [...]fsName{
 
 func statFS(path string) (FSInfo, error) {
 	var st syscall.Statfs_t
-	if err := ignoringEINTR(func() error { return syscall.Statfs(path, &st) }); err != nil {
+	if _, err := record.IgnoringEINTR(func() (int, error) { return 0, syscall.Statfs(path, &st) }); err != nil {
 		return FSInfo{}, err
 	}
 	magic := uint32(st.Type)

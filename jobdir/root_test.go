@@ -168,8 +168,8 @@ func TestIDs(t *testing.T) {
 	if _, err := r.Newest(); err != ErrNotFound {
 		t.Errorf("Newest of none: %v", err)
 	}
-	if ids := r.SomeIDs(8); len(ids) != 0 {
-		t.Errorf("SomeIDs of none: %v", ids)
+	if l, err := r.List(8); err != nil || l.Total != 0 || len(l.Newest) != 0 || len(l.Some) != 0 {
+		t.Errorf("List of none: %+v, %v", l, err)
 	}
 	var want []ID
 	for range 500 {
@@ -185,17 +185,17 @@ func TestIDs(t *testing.T) {
 		}
 	}
 	slices.Sort(want)
-	if ids := r.SomeIDs(8); len(ids) != 8 || !slices.IsSorted(ids) || !slices.Contains(want, ids[0]) {
-		t.Errorf("SomeIDs: %v", ids)
-	}
 	slices.Reverse(want)
 	if got, err := r.IDs(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("IDs: %d, %v; want %d", len(got), err, len(want))
 	}
 	for _, n := range []int{-1, 0, 1, 2, 20, 249, 250, 499, 500, 501, 5000} {
-		got, total, err := r.NewestIDs(n)
-		if err != nil || total != len(want) || !slices.Equal(got, want[:min(max(n, 0), len(want))]) {
-			t.Errorf("NewestIDs(%d): %d of %d, %v", n, len(got), total, err)
+		l, err := r.List(n)
+		if err != nil || l.Total != len(want) || !slices.Equal(l.Newest, want[:min(max(n, 0), len(want))]) {
+			t.Errorf("List(%d): %d of %d, %v", n, len(l.Newest), l.Total, err)
+		}
+		if len(l.Some) != sampledIDs || !slices.IsSorted(l.Some) || !slices.Contains(want, l.Some[0]) {
+			t.Errorf("List(%d): a sample of %v", n, l.Some)
 		}
 	}
 	if got, err := r.Newest(); err != nil || got != want[0] {
@@ -276,8 +276,8 @@ func BenchmarkNewest20Of20000(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if ids, total, err := r.NewestIDs(20); err != nil || len(ids) != 20 || total != 20_000 {
-			b.Fatal(len(ids), total, err)
+		if l, err := r.List(20); err != nil || len(l.Newest) != 20 || l.Total != 20_000 {
+			b.Fatal(len(l.Newest), l.Total, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,44 @@ func TestOverdue(t *testing.T) {
 	pruned, err := a.Prune(PruneRequest{})
 	if err != nil || len(pruned.Removed) != 2 || pruned.Kept != 31 {
 		t.Errorf("%+v, %v", pruned, err)
+	}
+}
+
+// TestListOrder: however many jobs are read at once, the newest comes first.
+func TestListOrder(t *testing.T) {
+	a := actions(t)
+	now := time.Now()
+	var all, whole []jobdir.ID
+	for i := range 100 {
+		at := now.Add(-time.Duration(i) * time.Minute)
+		id := madeJob(t, a.root.Path(), at, at, "")
+		all = append(all, id)
+		if i%3 != 0 {
+			whole = append(whole, id)
+		} else if err := os.Remove(filepath.Join(a.root.Job(id).Dir(), record.Cmd)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exited := []string{string(jobdir.Exited)}
+	for _, c := range []struct {
+		req  ListRequest
+		want []jobdir.ID
+		more int
+	}{
+		{ListRequest{All: true}, all, 0},
+		{ListRequest{N: 30}, all[:30], 70},
+		{ListRequest{All: true, States: exited}, whole, 0},
+		{ListRequest{N: 30, States: exited}, whole[:30], 36},
+		{ListRequest{States: []string{string(jobdir.Lost)}}, nil, 0},
+	} {
+		res, err := a.List(c.req)
+		var got []jobdir.ID
+		for i := range res.Jobs {
+			got = append(got, res.Jobs[i].Job)
+		}
+		if err != nil || !slices.Equal(got, c.want) || res.More != c.more {
+			t.Errorf("%+v: %v and %d more, %v; want %v and %d more", c.req, got, res.More, err, c.want, c.more)
+		}
 	}
 }
 

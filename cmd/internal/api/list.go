@@ -2,7 +2,11 @@ package api
 
 import (
 	"errors"
+	"math"
+	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"space-job/jobdir"
@@ -51,47 +55,75 @@ func (a *Actions) List(req ListRequest) (ListResult, error) {
 		}
 		want[jobdir.State(s)] = true
 	}
-	var ids []jobdir.ID
-	var total int
-	var err error
+	read := n
 	if req.All || len(want) > 0 {
-		ids, err = a.root.IDs()
-		total = len(ids)
-	} else {
-		ids, total, err = a.root.NewestIDs(n)
+		read = math.MaxInt
 	}
+	names, err := a.root.List(read)
 	if err != nil {
 		return res, fault(err)
 	}
-	if req.All {
-		n = len(ids)
+	jobs := make([]*jobdir.Job, len(names.Newest))
+	for i, id := range names.Newest {
+		jobs[i] = a.root.Job(id)
 	}
-	for _, id := range ids {
-		j := a.root.Job(id)
-		if len(want) > 0 {
-			s, err := stateOf(j)
-			if err != nil || !want[s] {
-				total--
-				continue
-			}
-			if len(res.Jobs) == n {
-				continue // counted in total
-			}
-		}
-		info, err := j.Read()
+	total := names.Total
+	if len(want) > 0 {
+		wanted := make([]bool, len(jobs))
+		eachAtOnce(len(jobs), func(i int) {
+			s, err := stateOf(jobs[i])
+			wanted[i] = err == nil && want[s]
+		})
+		jobs = kept(jobs, wanted)
+		total = len(jobs)
+	}
+	if !req.All {
+		jobs = jobs[:min(n, len(jobs))]
+	}
+	res.Jobs = make([]Entry, len(jobs))
+	there := make([]bool, len(jobs))
+	eachAtOnce(len(jobs), func(i int) {
+		info, err := jobs[i].ReadBrief()
 		if errors.Is(err, jobdir.ErrNotFound) { // pruned meanwhile
-			total--
-			continue
+			return
 		}
 		if err != nil {
-			why := err.Error()
-			info = &jobdir.Info{ID: id, Damaged: why}
+			info = &jobdir.Info{ID: jobs[i].ID(), Damaged: err.Error()}
 		}
-		res.Jobs = append(res.Jobs, entry(info))
-	}
-	res.More = max(total-len(res.Jobs), 0)
-	res.Warnings = a.warnings(res.Jobs)
+		res.Jobs[i], there[i] = entry(info), true
+	})
+	total -= len(jobs)
+	res.Jobs = kept(res.Jobs, there)
+	res.More = total
+	res.Warnings = a.warnings(res.Jobs, names.Some)
 	return res, nil
+}
+
+// eachAtOnce calls f for 0 to n-1, on as many processors as there are: most of
+// what reading a job costs is the kernel's work.
+func eachAtOnce(n int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// kept are those items whose sign is set, in their order.
+func kept[T any](items []T, sign []bool) []T {
+	n := 0
+	for i := range items {
+		if sign[i] {
+			items[n] = items[i]
+			n++
+		}
+	}
+	return items[:n]
 }
 
 func known(s string) bool {
@@ -122,7 +154,7 @@ func jobFault(j *jobdir.Job, err error) error {
 
 // warnings are what a list says besides: large logs among the jobs at hand, a
 // disk that fills up, ended jobs that nobody removes.
-func (a *Actions) warnings(jobs []Entry) []string {
+func (a *Actions) warnings(jobs []Entry, sample []jobdir.ID) []string {
 	var out []string
 	for i := range jobs {
 		if jobs[i].State == jobdir.Running {
@@ -135,10 +167,8 @@ func (a *Actions) warnings(jobs []Entry) []string {
 	if fs, err := a.root.FileSystem(); err == nil {
 		out = append(out, diskWarning(fs, a.root.Path())...)
 	}
-	// A few jobs tell: where nobody prunes, most are overdue. To sort thousands of
-	// ids would double what a list costs.
-	const few = 8
-	if a.overdue(a.root.SomeIDs(few)) > 0 {
+	// A few jobs tell: where nobody prunes, most are overdue.
+	if a.overdue(sample) > 0 {
 		out = append(out, "jobs that ended more than 8 days ago are still kept: space-job prune removes them")
 	}
 	return out

@@ -174,11 +174,11 @@ func (a *Actions) Before(given string) (time.Duration, bool) {
 	if err != nil || this.Cmd == nil {
 		return 0, false
 	}
-	ids, _, err := a.root.NewestIDs(most)
+	l, err := a.root.List(most)
 	if err != nil {
 		return 0, false
 	}
-	for _, id := range ids {
+	for _, id := range l.Newest {
 		if id >= this.ID {
 			continue
 		}
