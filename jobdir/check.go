@@ -163,9 +163,18 @@ func (j *Job) checkDropped(d dir, size int64, report func(file, format string, a
 	switch {
 	case err != nil:
 		report(record.Dropped, "%v", err)
-	case r == nil:
+	case r == nil && !j.takenBack(d):
 		report(record.Dropped, "names nothing that is missing")
+	case r == nil:
 	case r.Hole != nil && size >= 0 && r.Hole.To > size:
 		report(record.Dropped, "has a hole up to %d in a log of %d bytes", r.Hole.To, size)
 	}
+}
+
+// takenBack reports whether the dropped record says that nothing is missing:
+// somebody has cut the log, and what was missing went, too.
+func (j *Job) takenBack(d dir) bool {
+	b, err := d.read(record.Dropped, maxRecord)
+	var r record.DroppedRecord
+	return err == nil && json.Unmarshal(b, &r) == nil && r.Seq > 0 && r.Hole == nil && r.Unwritten == nil
 }

@@ -134,6 +134,7 @@ type logFile struct {
 	fd      int
 	dropped int                   // -1: there is none
 	last    *record.DroppedRecord // as it was last read
+	seq     uint64                // of which write
 	known   bool                  // it has been read
 }
 
@@ -181,9 +182,9 @@ func (l *logFile) hole() (*record.Hole, error) {
 	if l.dropped < 0 {
 		return nil, nil
 	}
-	switch r, err := readDropped(l.dropped); {
+	switch r, seq, err := readDroppedSeq(l.dropped); {
 	case err == nil:
-		l.last, l.known = r, true
+		l.last, l.seq, l.known = r, seq, true
 	case err != errTorn || !l.known:
 		return nil, &fs.PathError{Op: "read", Path: path.Join(path.Dir(l.path), record.Dropped), Err: err}
 	}
@@ -201,14 +202,15 @@ func (l *logFile) unwritten() *record.Unwritten {
 	return l.last.Unwritten
 }
 
-// overtaken bounds how often a read tries again because the hole has grown
-// over what it read. The caller may always go on at Next.
+// overtaken bounds how often a read tries again because the hole has changed
+// under it. The caller may always go on at Next.
 const overtaken = 16
 
 // read reads around the hole, which may grow meanwhile: the runner says so in
 // dropped before it punches. Bytes that were read are therefore good unless
-// dropped, read after them, covers them. cut reports that Bytes end where the
-// hole begins.
+// dropped, read after them, covers them, or was written more than once or with
+// less of a hole than before, as it is when somebody cuts the log: they may be of
+// a hole that came and went. cut reports that Bytes end where the hole begins.
 func (l *logFile) read(offset, max int64) (r LogRange, cut bool, err error) {
 	if offset < 0 || max < 0 {
 		return r, false, fmt.Errorf("read %s: offset %d, %d bytes: negative", l.path, offset, max)
@@ -237,10 +239,16 @@ func (l *logFile) read(offset, max int64) (r LogRange, cut bool, err error) {
 		if r.Bytes, err = l.bytes(r.Offset, n); err != nil {
 			return r, false, err
 		}
+		before, seq := hole, l.seq
 		if hole, err = l.hole(); err != nil {
 			return r, false, err
 		}
 		r.Unwritten = l.unwritten()
+		grown := hole != nil && (before == nil || hole.From <= before.From && hole.To >= before.To)
+		if l.seq > seq+1 || l.seq != seq && !grown {
+			r.Bytes = nil
+			continue
+		}
 		read := r.Offset
 		r.skip(hole, offset)
 		if gone := r.Offset - read; gone > 0 {
@@ -296,41 +304,48 @@ func (l *logFile) bytes(offset, n int64) ([]byte, error) {
 // writer was stopped in the middle: errTorn, if that lasts. It returns nil where
 // nothing was dropped.
 func readDropped(fd int) (*record.DroppedRecord, error) {
+	r, _, err := readDroppedSeq(fd)
+	return r, err
+}
+
+// readDroppedSeq also returns which write of the record it is, 0 for none.
+func readDroppedSeq(fd int) (*record.DroppedRecord, uint64, error) {
 	var bufs [2][1024]byte
 	var last []byte
 	for i := range 20 {
 		buf := bufs[i&1][:]
 		n, err := pread(fd, buf, 0)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		b := buf[:n]
 		if record.IsBlank(b) {
-			return nil, nil
+			return nil, 0, nil
 		}
 		if last != nil && bytes.Equal(b, last) {
-			if !torn(b) {
-				return parseDropped(b), nil
+			if seq, torn := numberOf(b); !torn {
+				return parseDropped(b), seq, nil
 			}
 			time.Sleep(time.Millisecond)
 		}
 		last = b
 	}
-	if json.Valid(last) && !torn(last) { // written all the time
-		return parseDropped(last), nil
+	if seq, torn := numberOf(last); json.Valid(last) && !torn { // written all the time
+		return parseDropped(last), seq, nil
 	}
-	return nil, errTorn
+	return nil, 0, errTorn
 }
 
 var errTorn = errors.New("is half of one write and half of another")
 
-// torn reports whether a dropped record is of two writes.
-func torn(b []byte) bool {
+// numberOf is which write of a dropped record this is, and whether it is of two.
+func numberOf(b []byte) (seq uint64, torn bool) {
 	var r struct {
 		Seq    uint64 `json:"seq"`
 		SeqEnd uint64 `json:"seq_end"`
 	}
-	return json.Unmarshal(b, &r) == nil && r.Seq != r.SeqEnd
+	err := json.Unmarshal(b, &r)
+	return r.Seq, err == nil && r.Seq != r.SeqEnd
 }
 
 func parseDropped(b []byte) *record.DroppedRecord {

@@ -194,6 +194,84 @@ func TestR5HoleUnderReaders(t *testing.T) {
 	}
 }
 
+// TestR5HoleCutUnderReaders: a log is cut, in its hole or before it, as soon as it
+// has one: a reader that was at it then is served none of its zeros.
+func TestR5HoleCutUnderReaders(t *testing.T) {
+	t.Parallel()
+	const from, to, size = 16 << 10, 48 << 10, 64 << 10
+	j := makeJob(t, newRoot(t), testID, nil)
+	log := must[*os.File](t)(os.OpenFile(j.path(record.Log), os.O_RDWR|os.O_APPEND, 0))
+	defer log.Close()
+	dropped := must[*os.File](t)(os.OpenFile(j.path(record.Dropped), os.O_RDWR, 0))
+	defer dropped.Close()
+
+	var done atomic.Bool
+	failed := make(chan error, 2)
+	for range 2 {
+		go func() {
+			for !done.Load() {
+				r, err := j.ReadLog(rand.Int64N(size), 1+rand.Int64N(size))
+				if err != nil {
+					failed <- err
+					return
+				}
+				if i := bytes.IndexByte(r.Bytes, 0); i >= 0 {
+					failed <- fmt.Errorf("a zero at %d; read %d to %d, dropped %v", r.Offset+int64(i), r.Offset, r.Next, r.Dropped)
+					return
+				}
+			}
+			failed <- nil
+		}()
+	}
+	output := bytes.Repeat([]byte("x"), size)
+	seq := uint64(0)
+	missing := func(h *record.Hole) {
+		seq++
+		if err := record.Write(int(dropped.Fd()), record.DroppedRecord{Seq: seq, Hole: h}.Append(nil)); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range 5000 {
+		if len(failed) > 0 {
+			break
+		}
+		st := must[os.FileInfo](t)(log.Stat())
+		if _, err := log.Write(output[st.Size():]); err != nil {
+			t.Fatal(err)
+		}
+		missing(&record.Hole{From: from, To: to})
+		if err := record.Punch(int(log.Fd()), from, to-from); errors.Is(err, syscall.ENOTSUP) {
+			t.Skip("no holes here")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			if err := log.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+			missing(nil)
+		} else {
+			if err := log.Truncate(from + 4096); err != nil {
+				t.Fatal(err)
+			}
+			missing(&record.Hole{From: from, To: from + 4096})
+		}
+	}
+	done.Store(true)
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	if problems, err := j.check(); err != nil || len(problems) != 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	missing(nil)
+	if problems, err := j.check(); err != nil || len(problems) != 0 {
+		t.Errorf("with nothing missing any more: %v, %v", problems, err)
+	}
+}
+
 // TestTornDropped: a record that stays half of each of two writes is not
 // believed. Who had a whole one before goes by that.
 func TestTornDropped(t *testing.T) {
