@@ -1,0 +1,371 @@
+package notify
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
+)
+
+// Sinks are kept in <root>/sinks, each in a file <name>.json of mode 0600, as an
+// address or a command may hold a secret. Whoever changes something there holds
+// the lock of the file .lock.
+const (
+	sinksDir   = "sinks"
+	sinkSuffix = ".json"
+	sinksLock  = ".lock"
+	sinksNew   = ".new" // a sink until it is whole; who holds the lock may write over it
+
+	maxSinkName    = 64
+	maxSinkCommand = 64 << 10 // half of what the kernel takes as one argument
+	maxSinkWebhook = 8 << 10
+	maxSinkFile    = 1 << 20
+)
+
+// Formats of what a webhook is sent.
+const (
+	FormatJSON  = "json"  // the Message
+	FormatSlack = "slack" // {"text"}, as Slack and its like read it
+)
+
+// Errors of sinks that callers match with errors.Is.
+var (
+	ErrNoSink     = errors.New("there is no such sink")
+	ErrSinkExists = errors.New("there is such a sink already")
+)
+
+// FieldError is a value that cannot be.
+type FieldError struct{ Field, Value, Why string }
+
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %q %s", e.Field, e.Value, e.Why) }
+
+// DamagedSink is a file among the sinks that cannot be read as one.
+type DamagedSink struct {
+	Name string // of the sink, as far as the file's name says it
+	Path string
+	Err  error
+}
+
+// CheckSinkName refuses what cannot name a sink, with a *FieldError.
+func CheckSinkName(name string) error {
+	why := ""
+	switch {
+	case name == "":
+		why = "is empty"
+	case len(name) > maxSinkName:
+		why = "is too long: at most " + strconv.Itoa(maxSinkName) + " bytes"
+	case strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != "",
+		name[0] == '.' || name[0] == '-':
+		why = "is no name: use letters, digits, _, . and -, and begin with none of the last two"
+	default:
+		return nil
+	}
+	return &FieldError{"name", name, why}
+}
+
+// Check refuses what cannot be a sink, with a *FieldError. It changes the
+// format from "" to the one that holds then.
+func (c *SinkConfig) Check() error {
+	if err := CheckSinkName(c.Name); err != nil {
+		return err
+	}
+	switch {
+	case c.Command == "" && c.Webhook == "":
+		return &FieldError{"command", "", "is empty, and there is no webhook"}
+	case c.Command != "" && c.Webhook != "":
+		return &FieldError{"webhook", c.Webhook, "and a command exclude each other"}
+	case c.Webhook != "":
+		return c.checkWebhook()
+	}
+	return c.checkCommand()
+}
+
+func (c *SinkConfig) checkCommand() error {
+	refused := func(why string) error { return &FieldError{"command", c.Command, why} }
+	switch {
+	case strings.TrimSpace(c.Command) == "":
+		return refused("is blank")
+	case strings.IndexByte(c.Command, 0) >= 0:
+		return refused("holds a NUL byte")
+	case len(c.Command) > maxSinkCommand:
+		return refused("is too long: at most 64 KiB; put it into a file")
+	case c.Format != "":
+		return &FieldError{"format", c.Format, "is for a webhook: a command reads the text"}
+	}
+	return nil
+}
+
+func (c *SinkConfig) checkWebhook() error {
+	refused := func(why string) error { return &FieldError{"webhook", c.Webhook, why} }
+	if len(c.Webhook) > maxSinkWebhook {
+		return refused("is too long: at most 8 KiB")
+	}
+	if strings.IndexFunc(c.Webhook, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) >= 0 {
+		return refused("holds a blank or a control character")
+	}
+	u, err := url.Parse(c.Webhook)
+	if err != nil {
+		var parse *url.Error
+		if errors.As(err, &parse) {
+			err = parse.Err
+		}
+		return refused("is no address: " + err.Error())
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" {
+		return refused("is no address that begins with http:// or https://")
+	}
+	if u.Hostname() == "" {
+		return refused("names no host")
+	}
+	if p := u.Port(); p != "" {
+		if n, err := strconv.Atoi(p); err != nil || n < 1 || n > 65535 {
+			return refused("has no port from 1 to 65535")
+		}
+	}
+	switch c.Format {
+	case "":
+		c.Format = FormatJSON
+	case FormatJSON, FormatSlack:
+	default:
+		return &FieldError{"format", c.Format, "is neither " + FormatJSON + " nor " + FormatSlack}
+	}
+	return nil
+}
+
+// Target is where the sink brings a message, in one line that holds no secret
+// of an address: what follows the host is masked.
+func (c SinkConfig) Target() string {
+	if c.Webhook == "" {
+		return c.Command
+	}
+	u, err := url.Parse(c.Webhook)
+	if err != nil {
+		return "..."
+	}
+	masked := u.Scheme + "://" + u.Host
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		masked += "/..."
+	}
+	return masked
+}
+
+// Sinks are the sinks of a root, by name. A file that cannot be read as one is
+// named in damaged, and stops no other.
+func Sinks(root *jobdir.Root) (sinks []SinkConfig, damaged []DamagedSink, err error) {
+	dir := filepath.Join(root.Path(), sinksDir)
+	if there, err := checkSinksDir(dir); err != nil || !there {
+		return nil, nil, err
+	}
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		name, isSink := strings.CutSuffix(e.Name(), sinkSuffix)
+		var c SinkConfig
+		err := error(&FieldError{"file", e.Name(), "does not end with " + sinkSuffix})
+		if isSink {
+			c, err = readSink(path, name)
+		}
+		switch {
+		case err == nil:
+			sinks = append(sinks, c)
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		default:
+			damaged = append(damaged, DamagedSink{name, path, err})
+		}
+	}
+	slices.SortFunc(sinks, func(a, b SinkConfig) int { return strings.Compare(a.Name, b.Name) })
+	return sinks, damaged, nil
+}
+
+func readSink(path, name string) (SinkConfig, error) {
+	b, err := record.ReadFile(-1, path, make([]byte, maxSinkFile))
+	if err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return SinkConfig{}, err
+	}
+	var c SinkConfig
+	if err := json.Unmarshal(b, &c); err != nil {
+		return SinkConfig{}, err
+	}
+	if c.Name != name {
+		return SinkConfig{}, &FieldError{"name", c.Name, "is not that of its file"}
+	}
+	return c, c.Check()
+}
+
+// AddSink adds a sink, after it has checked it. One that is there already is
+// left as it is and ErrSinkExists returned, unless replace is set: what waits
+// for it then goes to the new one.
+func AddSink(root *jobdir.Root, c SinkConfig, replace bool) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if err := root.Create(); err != nil {
+		return err
+	}
+	dir := filepath.Join(root.Path(), sinksDir)
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		err = os.Chmod(dir, 0o700) // whatever the umask
+		if err != nil {
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	unlock, err := lockSinks(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	path := filepath.Join(dir, c.Name+sinkSuffix)
+	if _, err := os.Lstat(path); err == nil && !replace {
+		return ErrSinkExists
+	}
+	return writeSink(dir, path, c)
+}
+
+// writeSink writes a file, syncs it and puts it in its place.
+func writeSink(dir, path string, c SinkConfig) (err error) {
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, sinksNew)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temp)
+		}
+	}()
+	if err = f.Chmod(0o600); err == nil {
+		_, err = f.Write(append(b, '\n'))
+	}
+	if err == nil {
+		err = syncOpen(f)
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err == nil {
+		err = syncFolder(dir)
+	}
+	return err
+}
+
+// RemoveSink removes a sink, whether its file can be read or not. ErrNoSink:
+// there is none.
+func RemoveSink(root *jobdir.Root, name string) error {
+	if err := CheckSinkName(name); err != nil {
+		return err
+	}
+	dir := filepath.Join(root.Path(), sinksDir)
+	if there, err := checkSinksDir(dir); err != nil {
+		return err
+	} else if !there {
+		return ErrNoSink
+	}
+	unlock, err := lockSinks(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = os.Remove(filepath.Join(dir, name+sinkSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNoSink
+	}
+	if err == nil {
+		err = syncFolder(dir)
+	}
+	return err
+}
+
+// lockSinks waits for the lock of the directory.
+func lockSinks(dir string) (unlock func(), err error) {
+	if _, err := checkSinksDir(dir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, sinksLock)
+	open := func() (*os.File, error) {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	}
+	f, err := open()
+	if errors.Is(err, fs.ErrPermission) { // made under a umask that takes our own rights away
+		_ = os.Chmod(path, 0o600)
+		f, err = open()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := record.LockWait(int(f.Fd())); err != nil {
+		_ = f.Close()
+		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// checkSinksDir refuses a directory whose files somebody else could have made:
+// they say what is run.
+func checkSinksDir(dir string) (there bool, err error) {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return false, &jobdir.RootError{Path: dir, Reason: "is not a directory"}
+	case ok && int(st.Uid) != os.Geteuid():
+		return false, &jobdir.RootError{Path: dir, Reason: fmt.Sprintf("is owned by uid %d, not by uid %d", st.Uid, os.Geteuid())}
+	case info.Mode().Perm()&0o022 != 0:
+		return false, &jobdir.RootError{Path: dir, Reason: fmt.Sprintf("may be written by others (mode %04o)", info.Mode().Perm())}
+	}
+	return true, nil
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return syncOpen(d)
+}
+
+func syncOpen(f *os.File) error {
+	if err := record.Sync(int(f.Fd())); err != nil {
+		return &fs.PathError{Op: "sync", Path: f.Name(), Err: err}
+	}
+	return nil
+}
