@@ -2,7 +2,9 @@ package jobdir
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -208,4 +210,27 @@ func (p *Plainer) print(c byte) {
 		}
 		p.line = append(p.line, c)
 	}
+}
+
+// FormatDuration is a duration as people read it: 340ms, 2.3s, 12m55s, 3h02m.
+func FormatDuration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(max(d.Milliseconds(), 0), 10) + "ms"
+	case d < time.Minute:
+		tenths := d.Milliseconds() / 100
+		return strconv.FormatInt(tenths/10, 10) + "." + strconv.FormatInt(tenths%10, 10) + "s"
+	case d < time.Hour:
+		s := int64(d / time.Second)
+		return strconv.FormatInt(s/60, 10) + "m" + twoDigits(s%60) + "s"
+	}
+	m := int64(d / time.Minute)
+	return strconv.FormatInt(m/60, 10) + "h" + twoDigits(m%60) + "m"
+}
+
+func twoDigits(n int64) string {
+	if n < 10 {
+		return "0" + strconv.FormatInt(n, 10)
+	}
+	return strconv.FormatInt(n, 10)
 }
