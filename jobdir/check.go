@@ -87,7 +87,7 @@ func (j *Job) check() (problems []Problem, err error) {
 	size := int64(-1)
 	for _, name := range []string{
 		record.Cmd, record.Pid, record.Log, record.Dropped, record.Cancel,
-		record.Timing, record.Exit, record.ReservedTiming, record.ReservedExit,
+		record.Timing, record.Exit, record.ReservedTiming, record.ReservedExit, record.Notified,
 	} {
 		fd, st, err := d.openStat(name, syscall.O_RDONLY)
 		switch {

@@ -94,8 +94,8 @@ func (p process) queue(sig unix.Signal, value int32) error {
 	})
 }
 
-// tree is every live process below this one, except other jobs and what is
-// below them. Where orphans do not come to this process, it is what can be found.
+// tree is every live process below this one, except other jobs, the daemon and
+// what is below them. Where orphans do not come to this process, it is what can be found.
 func (r *supervisor) tree() (live []process, sure bool) {
 	if r.blind {
 		return r.group()
@@ -104,7 +104,7 @@ func (r *supervisor) tree() (live []process, sure bool) {
 		return r.treeByMarks()
 	}
 	s := search{id: r.id, root: r.root}
-	return below(unix.Getpid(), func(p process) bool { return s.other(markOf(p.pid)) })
+	return below(unix.Getpid(), func(p process) bool { return s.apart(p, markOf(p.pid)) })
 }
 
 // group is what can be reached where there is no /proc: the command's process

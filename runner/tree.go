@@ -69,13 +69,24 @@ func (s *search) other(m mark) bool {
 	return unix.Lstat(root+"/"+record.Jobs+"/"+m.job, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
+// apart reports whether a process is none of the job's, nor what is below it:
+// it began as part of another job, or is the daemon of a root, which any command
+// of a job may have been the one to start. A daemon's environment names its root
+// and no job.
+func (s *search) apart(p process, m mark) bool {
+	if m.job == "" && path.IsAbs(m.root) && record.IsDaemon(m.root, p.pid, p.start) {
+		return true
+	}
+	return s.other(m)
+}
+
 func (s *search) bears(m mark) bool {
 	return s.id != "" && m.job == s.id && (m.root == "" || path.Clean(m.root) == s.root)
 }
 
 // among is every live process of the job that can be found: those that bear its
-// id, those of the command's session, and what is below either. Other jobs and
-// what is below them are left out.
+// id, those of the command's session, and what is below either. Other jobs, the
+// daemon, and what is below them are left out.
 func (s *search) among(all []process, look func(pid int) mark) (live []process) {
 	marks := map[int]mark{}
 	at := func(pid int) mark {
@@ -103,7 +114,7 @@ func (s *search) among(all []process, look func(pid int) mark) (live []process) 
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		if seen[p.pid] || s.other(at(p.pid)) {
+		if seen[p.pid] || s.apart(p, at(p.pid)) {
 			continue
 		}
 		seen[p.pid] = true

@@ -11,15 +11,23 @@ const (
 	Timing  = "timing"
 	Exit    = "exit"
 
+	// Notified is the receipt of a message that everybody has.
+	Notified = "notified"
+
 	// Blocks set aside at the start for the records written at the end.
 	ReservedTiming = ".timing"
 	ReservedExit   = ".exit"
 )
 
-// Directories of a root.
+// Directories of a root, and its daemon's files.
 const (
-	Jobs = "jobs"
-	Keys = "keys"
+	Jobs   = "jobs"
+	Keys   = "keys"
+	Outbox = "outbox" // messages that not everybody has
+
+	DaemonLock    = "daemon.lock"
+	DaemonLog     = "daemon.log"
+	DaemonStopped = "daemon.stopped" // somebody stopped it: no command starts it again
 )
 
 // Hidden names in Jobs: a job being built, and one being removed.
