@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartOf is when a live process started, as ProcessRecord has it. It reports
+// ProcessStart is when a live process started, as ProcessRecord has it. It reports
 // false for one that is not there, or has ended and was not waited for.
-func StartOf(pid int) (start uint64, alive bool) {
+func ProcessStart(pid int) (start uint64, alive bool) {
 	var buf [1024]byte
 	b, err := ReadFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
