@@ -158,6 +158,29 @@ func (r *Root) Create() error {
 	return nil
 }
 
+// MakeDir makes a directory below the root with mode 0700, whatever the umask,
+// and returns its path. One that is there and is a symbolic link, or that others
+// could have written, is refused.
+func (r *Root) MakeDir(elem ...string) (string, error) {
+	if err := r.Create(); err != nil {
+		return "", err
+	}
+	dir := r.path
+	for _, name := range elem {
+		dir = filepath.Join(dir, name)
+		exists, err := checkDir(dir, false)
+		if err == nil && !exists {
+			if err = makeDir(dir); err == nil {
+				_, err = checkDir(dir, false)
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
 // Path is the root's absolute path.
 func (r *Root) Path() string { return r.path }
 

@@ -40,6 +40,8 @@ const (
 const (
 	EnvHome = "SPACE_JOB_HOME" // the root
 	EnvJob  = "SPACE_JOB"      // the id of the job a process belongs to
+	// EnvMember is who a process speaks for.
+	EnvMember = "SPACE_MEMBER"
 )
 
 // ReservedSize is how many bytes are set aside for one record; none is longer.

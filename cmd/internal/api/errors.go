@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"space-job/jobdir"
+	"space-job/notify/thread"
 	"space-job/runner"
 )
 
@@ -76,6 +77,7 @@ func fault(err error) error {
 		noHoles   *runner.HoleError
 		noLocks   *runner.LockError
 		noRoom    *runner.LimitError
+		refused   *thread.InvalidError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -97,6 +99,10 @@ func fault(err error) error {
 		return e
 	case errors.As(err, &noRoom):
 		return &Error{Code: Unavailable, Message: err.Error(), Hint: "wait until others have ended, or raise the limit", cause: err}
+	case errors.As(err, &refused):
+		e := invalid(refused.Field, refused.Value, refused.Why)
+		e.cause = err
+		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -57,19 +57,19 @@ func run(args []string) int {
 
 // dispatch finds the command behind the global flags.
 func (s *session) dispatch(args []string) (int, error) {
-	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+	args, err := s.globalFlags(args)
+	if err != nil {
+		return 0, err
+	}
+	if len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		switch args[0] {
-		case "--json":
-			s.json = true
 		case "-h", "--help":
 			return exitOK, s.showHelp(nil)
 		case "--version":
 			s.print(versionLine() + "\n")
 			return exitOK, nil
-		default:
-			return 0, usage("unknown flag: "+short(args[0]), "")
 		}
-		args = args[1:]
+		return 0, usage("unknown flag: "+short(args[0]), "")
 	}
 	if len(args) == 0 {
 		if s.json {
@@ -89,14 +89,43 @@ func (s *session) dispatch(args []string) (int, error) {
 	return s.run(c, args)
 }
 
-// group is called for a command that does nothing without one of its own.
-func (s *session) group(c *command, args []string) (int, error) {
-	for len(args) > 0 && args[0] == "--json" { // before the word that says what to do
-		s.json = true
-		if sub, rest := find(append([]string{c.name}, args[1:]...)); sub != c {
-			return s.run(sub, rest)
+// globalFlags takes the flags of every command from the beginning of args.
+func (s *session) globalFlags(args []string) ([]string, error) {
+	for len(args) > 0 {
+		name, given, ok := strings.Cut(args[0], "=")
+		switch {
+		case args[0] == "--json":
+			s.json = true
+		case name == "--member":
+			if !ok {
+				if len(args) == 1 {
+					return nil, usage("--member needs a value", "")
+				}
+				args = args[1:]
+				given = args[0]
+			}
+			if err := s.memberFlag().Set(given); err != nil {
+				return nil, err
+			}
+		default:
+			return args, nil
 		}
 		args = args[1:]
+	}
+	return args, nil
+}
+
+// memberFlag is --member.
+func (s *session) memberFlag() value { return parsed(&s.member, "NAME", api.ParseMember) }
+
+// group is called for a command that does nothing without one of its own.
+func (s *session) group(c *command, args []string) (int, error) {
+	args, err := s.globalFlags(args) // before the word that says what to do
+	if err != nil {
+		return 0, err
+	}
+	if sub, rest := find(append([]string{c.name}, args...)); sub != c {
+		return s.run(sub, rest)
 	}
 	switch {
 	case len(args) == 0 && s.json:
@@ -124,6 +153,7 @@ func (s *session) run(c *command, args []string) (int, error) {
 		}
 	} else {
 		fs.BoolVar(&s.json, "json", s.json, "print JSON")
+		fs.Var(s.memberFlag(), "member", memberMeaning)
 	}
 	if err := fs.Parse(args); err != nil {
 		// The flag may stand behind the one that is wrong.

@@ -21,6 +21,7 @@ type command struct {
 	exits    []exit
 	operand  operand
 	strict   bool // flags end at the first operand
+	asMember bool // it matters who calls it
 	textOnly bool // no --json: what it prints is for people, or for another program
 	most     int  // operands; -1: any number
 	new      func() options

@@ -57,9 +57,12 @@ const (
 // globals are the flags that every command takes.
 var globals = [...]struct{ flag, meaning string }{
 	{"--json", "print JSON: one document, or one on a line for lists. An error is {\"error\": {code, message, hint}} on stdout, beside the line on stderr. completion, man and help print text only"},
+	{"--member NAME", memberMeaning},
 	{"-h, --help", "show help"},
 	{"--version", "show the version"},
 }
+
+const memberMeaning = "who you are in the thread; else $SPACE_MEMBER, else on a terminal your login name"
 
 // overview is the help of the program.
 func overview() string {
@@ -112,6 +115,9 @@ func (c *command) help() string {
 	b.WriteString("\nFlags:\n")
 	c.eachFlag(func(f *pflag.Flag) { b.WriteString(entryOf(flagForms(f), f.Usage, 26)) })
 	b.WriteString(entryOf("-h, --help", "show this help", 26))
+	if c.asMember {
+		b.WriteString(entryOf("    --member NAME", memberMeaning, 26))
+	}
 	if !c.textOnly {
 		b.WriteString(entryOf("    --json", "print JSON", 26))
 	}

@@ -18,8 +18,9 @@ import (
 type session struct {
 	stdout, stderr *os.File
 	json           bool
-	broken         error // the first failed write to stdout
-	midLine        bool  // what was written to stdout last ended within a line
+	member         string // who asks, as far as the command line says it
+	broken         error  // the first failed write to stdout
+	midLine        bool   // what was written to stdout last ended within a line
 
 	args    []string // of start and run, as they were given
 	asGiven bool     // the operands follow a --

@@ -1,0 +1,52 @@
+package api
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"space-job/jobdir/record"
+	"space-job/notify/thread"
+)
+
+// Identity is who asks: member if it is given, else $SPACE_MEMBER, else the
+// login name as a person where there is a terminal. Otherwise nobody is known,
+// and the Author is zero. A name that is not in the list is refused, the login
+// name aside.
+func (a *Actions) Identity(member string) (thread.Author, error) {
+	field := "member"
+	if member == "" {
+		member, field = os.Getenv(record.EnvMember), record.EnvMember
+	}
+	if member == "" {
+		if !isTerminal(os.Stdin) && !isTerminal(os.Stderr) {
+			return thread.Author{}, nil
+		}
+		if member = thread.LoginName(); member == "" {
+			return thread.Author{}, nil
+		}
+	}
+	m, err := a.thread().Member(member)
+	if errors.Is(err, thread.ErrNoMember) {
+		e := invalid(field, member, "is no member here")
+		e.Hint = "see who is: space-job member list; or add one: space-job member add " + member + " --kind agent"
+		return thread.Author{}, e
+	}
+	if err != nil {
+		return thread.Author{}, fault(err)
+	}
+	return m.Author(), nil
+}
+
+// ParseMember checks the name of a member, apart from whether there is one.
+func ParseMember(s string) (string, error) { return s, fault(thread.CheckName(s)) }
+
+// thread is the thread of the root.
+func (a *Actions) thread() *thread.Thread { return thread.Open(a.root) }
+
+func isTerminal(f *os.File) bool {
+	var size [4]uint16
+	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+	return errno == 0
+}

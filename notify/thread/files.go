@@ -1,0 +1,130 @@
+package thread
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"space-job/jobdir/record"
+)
+
+// tempPrefix is how a file is called until it is whole.
+const tempPrefix = ".new-"
+
+// replace writes a file and puts it in the place of what has its name: a reader
+// sees the one or the other. With sync it is durable before replace returns.
+func replace(path string, b []byte, sync bool) (err error) {
+	dir, name := filepath.Split(path)
+	f, err := os.CreateTemp(dir, tempPrefix+name+"-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if err = f.Chmod(0o600); err == nil { // whatever the umask
+		_, err = f.Write(b)
+	}
+	if err == nil && sync {
+		err = syncFile(f)
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil && sync {
+		err = syncDir(dir)
+	}
+	return err
+}
+
+func syncFile(f *os.File) error {
+	if err := record.Sync(int(f.Fd())); err != nil {
+		return &fs.PathError{Op: "sync", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return syncFile(d)
+}
+
+// maxFile is the largest of the small files, which are read whole.
+const maxFile = 4 << 20
+
+var (
+	errNotRegular = errors.New("is not a regular file")
+	errTooLong    = errors.New("is too long")
+)
+
+// openRegular opens a file, never following a symbolic link at its end and never
+// waiting for a FIFO.
+func openRegular(path string, flags int) (*os.File, error) {
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errNotRegular}
+	}
+	if err != nil && (!missing(err) || flags&os.O_CREATE == 0) {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err == nil && flags&os.O_CREATE != 0 && info == nil {
+		err = f.Chmod(0o600) // whatever the umask
+	}
+	return f, err
+}
+
+func readSmall(path string) ([]byte, error) {
+	f, err := openRegular(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = &fs.PathError{Op: "read", Path: path, Err: errTooLong}
+	}
+	return b, err
+}
+
+// marshal is a document of one line.
+func marshal(v any) []byte {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err) // a type of ours that JSON has no form for
+	}
+	return []byte(b.String())
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// names are the entries of a directory that are not hidden, sorted. One that
+// is not there is empty.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if missing(err) {
+		return nil, nil
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, e.Name())
+		}
+	}
+	return out, err
+}

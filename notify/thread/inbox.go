@@ -1,0 +1,385 @@
+package thread
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"space-job/jobdir/record"
+)
+
+// Kinds of an Item.
+const (
+	KindMention = "mention"
+	KindJobEnd  = "job_end"
+)
+
+// States of an Item.
+const (
+	Unread   = "unread"
+	Taken    = "taken"
+	Answered = "answered"
+)
+
+// States of a Wake.
+const (
+	WakeNone    = "none"    // there is nothing to run: the member reads its inbox
+	WakePending = "pending" // the waker is to be run, at NextAt or later
+	WakeDone    = "done"
+	WakeFailed  = "failed"  // given up
+	WakeLimited = "limited" // see Limit
+)
+
+// Item is something that a member has to take up.
+type Item struct {
+	ID       string `json:"item"` // "e412": a mention in entry 412, or the id of a job
+	Kind     string `json:"kind"` // KindMention or KindJobEnd
+	To       string `json:"to"`
+	From     Author `json:"from"`
+	Seq      int64  `json:"seq"` // of the entry
+	Text     string `json:"text"`
+	Hops     int    `json:"hops"`
+	AtMS     int64  `json:"at_ms"`
+	State    string `json:"state"` // Unread, Taken or Answered
+	Lease    *Lease `json:"lease"` // of an item that was taken
+	Reply    int64  `json:"reply"` // the entry that answered it, else 0
+	Job      string `json:"job"`
+	JobState string `json:"job_state"`
+	ExitCode *int   `json:"exit_code"`
+	Offset   int64  `json:"offset"`
+	Wake     Wake   `json:"wake"`
+}
+
+// At is when it came.
+func (it *Item) At() time.Time { return time.UnixMilli(it.AtMS) }
+
+// Wake is what has become of waking the member for an item.
+type Wake struct {
+	State        string    `json:"state"`
+	Attempts     int       `json:"attempts"`
+	Error        string    `json:"error"` // of the last attempt
+	NextAt       time.Time `json:"next_at,omitzero"`
+	Limit        string    `json:"limit"` // LimitHops or LimitRate
+	RetryAfterMS int64     `json:"retry_after_ms"`
+}
+
+// Lease is how long an item stays taken: to a time or, where there is a
+// process, as long as that lives. Then the item is unread again.
+type Lease struct {
+	TakenAt time.Time `json:"taken_at"`
+	Until   time.Time `json:"until,omitzero"`
+	PID     int       `json:"pid,omitzero"`
+	Start   uint64    `json:"start,omitzero"` // the kernel's start time of the process
+	BootID  string    `json:"boot_id,omitzero"`
+}
+
+func (l *Lease) over(now time.Time) bool {
+	if l.PID == 0 {
+		return !now.Before(l.Until)
+	}
+	start, ok := record.ProcessStart(l.PID)
+	return !ok || start != l.Start || l.BootID != record.BootID()
+}
+
+// The directories below that of a member. An item only ever moves on: where two
+// have it, the later one counts. What is unread is in the member's own.
+const (
+	takenDir    = "taken"
+	answeredDir = "answered"
+	wakesDir    = ".wakes" // beside the members: an empty file for each item with a pending wake
+)
+
+// keepAnswered is how long an answered item is kept; redeliver is how far back
+// mentions are looked for when it is not known which have been delivered.
+const (
+	keepAnswered = 8 * 24 * time.Hour
+	redeliver    = 7 * 24 * time.Hour
+)
+
+func validItem(id string) bool {
+	if _, ok := record.ParseID(id); ok {
+		return true
+	}
+	digits, ok := strings.CutPrefix(id, "e")
+	return ok && digits != "" && len(digits) < 20 && digits[0] != '0' && strings.Trim(digits, "0123456789") == ""
+}
+
+func checkItem(id string) error {
+	if validItem(id) {
+		return nil
+	}
+	return &InvalidError{"item", id, "is no item: they are called e412 or as a job is"}
+}
+
+func (t *Thread) itemPath(member, state, id string) string {
+	switch state {
+	case Taken:
+		return t.path(inboxDir, member, takenDir, id+".json")
+	case Answered:
+		return t.path(inboxDir, member, answeredDir, id+".json")
+	}
+	return t.path(inboxDir, member, id+".json")
+}
+
+func (t *Thread) marker(member, id string) string { return t.path(inboxDir, wakesDir, member+","+id) }
+
+// Item is one item of a member, ErrNoItem where it has none of that id.
+func (t *Thread) Item(member, id string) (Item, error) {
+	if err := CheckName(member); err != nil {
+		return Item{}, err
+	}
+	if err := checkItem(id); err != nil {
+		return Item{}, err
+	}
+	for _, state := range [...]string{Answered, Taken, Unread} {
+		it, err := t.readItem(member, state, id)
+		if !missing(err) {
+			return it, err
+		}
+	}
+	return Item{}, ErrNoItem
+}
+
+// damagedItem is an item that cannot be read.
+type damagedItem struct {
+	path string
+	why  error
+}
+
+func (e *damagedItem) Error() string { return e.path + " is damaged: " + e.why.Error() }
+
+func (t *Thread) readItem(member, state, id string) (Item, error) {
+	path := t.itemPath(member, state, id)
+	b, err := readSmall(path)
+	var it Item
+	switch {
+	case missing(err), err != nil && !errors.Is(err, errNotRegular) && !errors.Is(err, errTooLong):
+		return it, err
+	case err == nil:
+		err = json.Unmarshal(b, &it)
+	}
+	if err == nil && (it.ID != id || it.To != member) {
+		err = fmt.Errorf("it does not describe the item %s of %s", id, member)
+	}
+	if err != nil {
+		return Item{}, &damagedItem{path, err}
+	}
+	it.State = state
+	if state == Taken && (it.Lease == nil || it.Lease.over(t.now())) {
+		it.State = Unread
+	}
+	return it, nil
+}
+
+// item is Item under the lock: what is damaged is set aside and counts as not
+// there.
+func (w *writer) item(member, id string) (Item, error) {
+	for {
+		it, err := w.t.Item(member, id)
+		var damaged *damagedItem
+		if !errors.As(err, &damaged) {
+			return it, err
+		}
+		aside := filepath.Join(filepath.Dir(damaged.path), ".damaged-"+filepath.Base(damaged.path))
+		if err := os.Rename(damaged.path, aside); err != nil {
+			return Item{}, err
+		}
+		w.t.warn("%v: set aside as %s", damaged, aside)
+	}
+}
+
+// store writes an item where its state belongs, removes it from where it was,
+// and keeps the marker of its wake.
+func (w *writer) store(it *Item, sync bool) error {
+	elem := []string{inboxDir, it.To}
+	switch it.State {
+	case Taken:
+		elem = append(elem, takenDir)
+	case Answered:
+		elem = append(elem, answeredDir)
+	}
+	if _, err := w.t.root.MakeDir(elem...); err != nil {
+		return err
+	}
+	marker := w.t.marker(it.To, it.ID)
+	if it.Wake.State == WakePending {
+		if _, err := w.t.root.MakeDir(inboxDir, wakesDir); err != nil {
+			return err
+		}
+		f, err := openRegular(marker, os.O_WRONLY|os.O_CREATE)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		crash("item.marked")
+	}
+	if err := replace(w.t.itemPath(it.To, it.State, it.ID), marshal(it), sync); err != nil {
+		return err
+	}
+	crash("item.written")
+	before := map[string][]string{Taken: {Unread}, Answered: {Taken, Unread}}
+	for _, state := range before[it.State] {
+		if err := os.Remove(w.t.itemPath(it.To, state, it.ID)); err != nil && !missing(err) {
+			return err
+		}
+	}
+	if it.Wake.State != WakePending {
+		if err := os.Remove(marker); err != nil && !missing(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// PutItem puts an item into an inbox. One that is there, in whatever state, is
+// left as it is, and returned.
+func (t *Thread) PutItem(it Item) (Item, error) {
+	w, err := t.openFor(&it)
+	if err != nil {
+		return Item{}, err
+	}
+	defer w.close()
+	return w.put(it)
+}
+
+// openFor checks an item and takes the lock.
+func (t *Thread) openFor(it *Item) (*writer, error) {
+	if err := CheckName(it.To); err != nil {
+		return nil, err
+	}
+	if err := checkItem(it.ID); err != nil {
+		return nil, err
+	}
+	return t.open()
+}
+
+func (w *writer) put(it Item) (Item, error) {
+	there, err := w.item(it.To, it.ID)
+	if !errors.Is(err, ErrNoItem) {
+		return there, err
+	}
+	it.State, it.Lease = Unread, nil
+	if it.AtMS == 0 {
+		it.AtMS = w.t.now().UnixMilli()
+	}
+	if it.Wake.State == "" {
+		it.Wake.State = WakeNone
+	}
+	return it, w.store(&it, true)
+}
+
+// WakeOther puts an item about the end of a job into the inbox of somebody who
+// did not start it: from mentions them, with the hops that the starter had. The
+// rule decides whether that may wake. An item that is there is left as it is.
+func (t *Thread) WakeOther(from Author, hops int, it Item) (Item, error) {
+	w, err := t.openFor(&it)
+	if err != nil {
+		return Item{}, err
+	}
+	defer w.close()
+	if there, err := w.item(it.To, it.ID); !errors.Is(err, ErrNoItem) {
+		return there, err
+	}
+	to, err := t.Member(it.To)
+	if err != nil {
+		return Item{}, err
+	}
+	if err := w.judge(&it, from.Kind, to, hops); err != nil {
+		return Item{}, err
+	}
+	return w.put(it)
+}
+
+// judge fills in what the rule says of an item.
+func (w *writer) judge(it *Item, from string, to Member, hops int) error {
+	v, err := w.decide(from, to.Kind, hops, it.To+"/"+it.ID)
+	if err != nil {
+		return err
+	}
+	it.Hops = v.hops
+	switch {
+	case !v.wake:
+		it.Wake = Wake{State: WakeLimited, Limit: v.limit, RetryAfterMS: v.retryAfter.Milliseconds()}
+	case to.Wakeable():
+		it.Wake = Wake{State: WakePending}
+	default:
+		it.Wake = Wake{State: WakeNone}
+	}
+	return nil
+}
+
+// PendingWakes are the items whose waker is to be run, now or later: see
+// Wake.NextAt. It costs nothing for those that are not.
+func (t *Thread) PendingWakes() ([]Item, error) {
+	markers, err := names(t.path(inboxDir, wakesDir))
+	if err != nil {
+		return nil, err
+	}
+	var all []Item
+	for _, m := range markers {
+		member, id, _ := strings.Cut(m, ",")
+		it, err := t.Item(member, id)
+		if err == nil && it.Wake.State == WakePending {
+			all = append(all, it)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Item) int { return int(a.AtMS - b.AtMS) })
+	return all, nil
+}
+
+// WakeResult notes an attempt to wake: it is done, or failed with err and is to
+// be tried again at next, or not at all where next is zero.
+func (t *Thread) WakeResult(it Item, failed error, next time.Time) error {
+	w, err := t.openFor(&it)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	now, err := w.item(it.To, it.ID)
+	if err != nil {
+		return err
+	}
+	now.Wake.Attempts++
+	switch {
+	case failed == nil:
+		now.Wake.State, now.Wake.Error, now.Wake.NextAt = WakeDone, "", time.Time{}
+	case now.Wake.State != WakePending: // taken meanwhile
+		now.Wake.Error = failed.Error()
+	case next.IsZero():
+		now.Wake.State, now.Wake.Error, now.Wake.NextAt = WakeFailed, failed.Error(), next
+	default:
+		now.Wake.Error, now.Wake.NextAt = failed.Error(), next
+	}
+	return w.store(&now, false)
+}
+
+// HopsOf are the hops of the newest item that the member has taken and not
+// answered, else 0: what it starts and posts carries them.
+func (t *Thread) HopsOf(member string) (int, error) {
+	hops, err := t.takenHops(member)
+	return max(hops, 0), err
+}
+
+// takenHops is HopsOf, or -1 where nothing is taken.
+func (t *Thread) takenHops(member string) (int, error) {
+	if err := CheckName(member); err != nil {
+		return 0, err
+	}
+	files, err := names(t.path(inboxDir, member, takenDir))
+	if err != nil {
+		return 0, err
+	}
+	hops, newest := -1, int64(-1)
+	for _, f := range files {
+		it, err := t.Item(member, strings.TrimSuffix(f, ".json"))
+		if err == nil && it.State == Taken && it.AtMS > newest {
+			hops, newest = it.Hops, it.AtMS
+		}
+	}
+	return hops, nil
+}

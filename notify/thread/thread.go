@@ -1,0 +1,346 @@
+package thread
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
+)
+
+// Directories of the root, and the files of the first.
+const (
+	threadDir  = "thread"
+	membersDir = "members"
+	inboxDir   = "inbox"
+
+	logName     = "log"
+	lockName    = "lock"
+	stateName   = "state"
+	claimsName  = "claims"
+	wakesName   = "wakes"
+	damagedName = "damaged"
+)
+
+// Thread is the thread of a root, with its members and inboxes. Its methods may
+// be called from several goroutines.
+type Thread struct {
+	// Warn is told what was found damaged, and where: one line, without a
+	// newline. It may be nil. It is set before the first call.
+	Warn func(line string)
+
+	root *jobdir.Root
+	now  func() time.Time
+	keys keyCache
+}
+
+// Open is the thread of a root. It does no I/O: directories are made when
+// something is first written.
+func Open(root *jobdir.Root) *Thread {
+	return &Thread{root: root, now: time.Now}
+}
+
+func (t *Thread) path(elem ...string) string {
+	return filepath.Join(append([]string{t.root.Path()}, elem...)...)
+}
+
+func (t *Thread) warn(format string, args ...any) {
+	if t.Warn != nil {
+		t.Warn(fmt.Sprintf(format, args...))
+	}
+}
+
+// End is the seq of the newest entry, 0 while there is none.
+func (t *Thread) End() (int64, error) {
+	f, size, err := t.openLog()
+	if f == nil || err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	seq, _, err := lastSeq(f, size)
+	return seq, err
+}
+
+// openLog opens the file for reading. There is no file, and no error, before
+// the first entry. The size is that of the whole lines.
+func (t *Thread) openLog() (f *os.File, size int64, err error) {
+	f, err = openRegular(t.path(threadDir, logName), os.O_RDONLY)
+	if missing(err) {
+		return nil, 0, nil
+	}
+	if errors.Is(err, errNotRegular) {
+		t.warn("%v: the thread begins anew with the next post", err)
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		size, err = wholeSize(f, info.Size())
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, size, nil
+}
+
+// lastSeq is the seq of the last line. A line that is damaged has one, too: what
+// comes after it is above all that anybody has seen.
+func lastSeq(f *os.File, size int64) (seq int64, damaged []line, err error) {
+	r := newBackward(f, size)
+	for {
+		l, err := r.prev()
+		if err == io.EOF {
+			return int64(len(damaged)), damaged, nil
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		if n, ok := seqOf(l.b); ok {
+			return n + int64(len(damaged)), damaged, nil
+		}
+		damaged = append(damaged, line{at: l.at, next: l.next})
+	}
+}
+
+// state is how far the thread has been worked through: every mention up to Seq
+// has become an item, and every claim is known.
+type state struct {
+	Seq    int64 `json:"seq"`
+	Offset int64 `json:"offset"` // where that entry ends
+}
+
+// writer is the thread, locked. Closing it unlocks it.
+type writer struct {
+	t    *Thread
+	dir  string
+	lock *os.File
+	log  *os.File
+	st   *os.File
+	state
+}
+
+// open takes the lock of the thread and brings up to date what a process that
+// was killed has left undone.
+func (t *Thread) open() (*writer, error) {
+	dir, err := t.root.MakeDir(threadDir)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{t: t, dir: dir}
+	if w.lock, err = openRegular(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE); err != nil {
+		return nil, err
+	}
+	if err = record.LockWait(int(w.lock.Fd())); err != nil {
+		err = &fs.PathError{Op: "lock", Path: w.lock.Name(), Err: err}
+	}
+	if err == nil {
+		w.st, err = openRegular(filepath.Join(dir, stateName), os.O_RDWR|os.O_CREATE)
+	}
+	if err == nil {
+		err = w.openLog()
+	}
+	if err == nil {
+		err = w.catchUp()
+	}
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *writer) close() {
+	for _, f := range []*os.File{w.log, w.st, w.lock} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// openLog opens the file for appending. What is no file is set aside.
+func (w *writer) openLog() (err error) {
+	path := filepath.Join(w.dir, logName)
+	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE
+	w.log, err = openRegular(path, flags)
+	if errors.Is(err, errNotRegular) {
+		aside := path + ".damaged-" + strconv.FormatInt(w.t.now().Unix(), 10)
+		if err = os.Rename(path, aside); err != nil {
+			return err
+		}
+		w.t.warn("%s is not a regular file: set aside as %s", path, aside)
+		w.log, err = openRegular(path, flags)
+	}
+	return err
+}
+
+// catchUp repairs the end of the file, and works through what was appended and
+// not worked through.
+func (w *writer) catchUp() error {
+	info, err := w.log.Stat()
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	known := w.readState()
+	if known && w.Offset == size {
+		return nil
+	}
+	whole, err := wholeSize(w.log, size)
+	if err != nil {
+		return err
+	}
+	if whole < size {
+		if err := w.cutTorn(whole, size); err != nil {
+			return err
+		}
+		if known && w.Offset == whole {
+			return nil
+		}
+	}
+	last, damaged, err := lastSeq(w.log, whole)
+	if err != nil {
+		return err
+	}
+	for _, l := range damaged {
+		w.t.warn("%s: bytes %d to %d are no entry: passed over", w.log.Name(), l.at, l.next)
+	}
+	from := w.Offset
+	switch {
+	case !known:
+		if from, err = w.recent(whole); err != nil {
+			return err
+		}
+	case w.Offset > whole || last < w.Seq: // cut from outside
+		w.t.warn("%s was cut to %d bytes: the thread goes on after entry %d", w.log.Name(), whole, max(last, w.Seq))
+		from, last = whole, max(last, w.Seq)
+	}
+	r := newForward(w.log, from, whole)
+	for {
+		l, err := r.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if e, ok := parseLine(l.b); ok && (!known || e.Seq > w.Seq) {
+			if _, err := w.workThrough(&e); err != nil {
+				return err
+			}
+		}
+	}
+	return w.setState(state{last, whole})
+}
+
+// recent is where the entries begin whose items may be missing when it is not
+// known how far they were written: items that were answered are kept for longer.
+func (w *writer) recent(size int64) (int64, error) {
+	oldest := w.t.now().Add(-redeliver).UnixMilli()
+	r := newBackward(w.log, size)
+	for at := size; ; {
+		l, err := r.prev()
+		if err == io.EOF {
+			return at, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if e, ok := parseLine(l.b); ok && e.AtMS < oldest {
+			return at, nil
+		}
+		at = l.at
+	}
+}
+
+// cutTorn sets aside what a killed poster left of a line.
+func (w *writer) cutTorn(whole, size int64) error {
+	torn := make([]byte, min(size-whole, maxLine))
+	if _, err := w.log.ReadAt(torn, whole); err != nil {
+		return err
+	}
+	if len(bytes.Trim(torn, "\x00 \n")) > 0 {
+		note := struct {
+			At     time.Time `json:"at"`
+			File   string    `json:"file"`
+			Offset int64     `json:"offset"`
+			Text   string    `json:"text"`
+		}{w.t.now().UTC(), w.log.Name(), whole, string(torn)}
+		f, err := openRegular(filepath.Join(w.dir, damagedName), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+		if err == nil {
+			_, err = f.Write(marshal(note))
+			f.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := w.log.Truncate(whole); err != nil {
+		return err
+	}
+	w.t.warn("%s: a line was torn at byte %d: set aside in %s", w.log.Name(), whole, filepath.Join(w.dir, damagedName))
+	return nil
+}
+
+func (w *writer) readState() bool {
+	var b [256]byte
+	n, err := w.st.ReadAt(b[:], 0)
+	if err != nil && err != io.EOF {
+		return false
+	}
+	var s state
+	if n == 0 || json.Unmarshal(b[:n], &s) != nil || s.Seq < 0 || s.Offset < 0 {
+		return false
+	}
+	w.state = s
+	return true
+}
+
+// setState is one write in place, and not synced: a state that is behind only
+// means that entries are worked through again, which changes nothing.
+func (w *writer) setState(s state) error {
+	if err := record.Write(int(w.st.Fd()), marshal(s)); err != nil {
+		return err
+	}
+	w.state = s
+	return nil
+}
+
+// append adds entries, and syncs. Their seq is given here.
+func (w *writer) append(entries ...*Entry) error {
+	var b []byte
+	for i, e := range entries {
+		e.Seq = w.Seq + 1 + int64(i)
+		b = append(b, marshal(e)...)
+	}
+	n, err := w.log.Write(b)
+	if err == nil {
+		crash("post.appended")
+		err = syncFile(w.log)
+	}
+	if err == nil && w.Offset == 0 { // the file may be new
+		err = syncDir(w.dir)
+	}
+	if err != nil {
+		if n > 0 { // nobody has been told of it
+			_ = w.log.Truncate(w.Offset)
+		}
+		return err
+	}
+	crash("post.synced")
+	for _, e := range entries {
+		w.Seq = e.Seq
+	}
+	w.Offset += int64(n)
+	return nil
+}
