@@ -2,7 +2,10 @@ package notify
 
 import (
 	"context"
+	"log"
 	"time"
+
+	"space-job/notify/thread"
 )
 
 // Sink is where a message goes besides the thread.
@@ -36,4 +39,14 @@ type SinkConfig struct {
 	Command string `json:"command"` // a shell command, or
 	Webhook string `json:"webhook"` // an http or https address
 	Format  string `json:"format"`  // of a webhook's body: "json" or "slack"
+}
+
+// Hooks are what Follow calls where a message leaves the root. Each may be nil:
+// then there is nobody of that kind. Calls may come from several goroutines, and
+// end when their context does.
+type Hooks struct {
+	Sink    func(SinkConfig) Sink                                   // where a configured sink leads
+	Wake    func(context.Context, thread.Member, thread.Item) error // runs a member's waker
+	Desktop func(context.Context, Message) error                    // shows a person a notification
+	Log     *log.Logger                                             // what an operator should know, one line each
 }
