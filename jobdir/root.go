@@ -181,6 +181,19 @@ func (r *Root) MakeDir(elem ...string) (string, error) {
 	return dir, nil
 }
 
+// Dir is a directory below the root as MakeDir makes it: its path, and whether
+// it is there. The same are refused.
+func (r *Root) Dir(elem ...string) (dir string, exists bool, err error) {
+	dir = r.path
+	for _, name := range elem {
+		dir = filepath.Join(dir, name)
+		if exists, err = checkDir(dir, false); err != nil || !exists {
+			return dir, false, err
+		}
+	}
+	return dir, exists, nil
+}
+
 // Path is the root's absolute path.
 func (r *Root) Path() string { return r.path }
 

@@ -3,7 +3,6 @@ package notify
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"space-job/jobdir"
 	"space-job/jobdir/record"
+	"space-job/notify/thread"
 )
 
 // Sinks are kept in <root>/sinks, each in a file <name>.json of mode 0600, as an
@@ -45,11 +45,6 @@ var (
 	ErrSinkExists = errors.New("there is such a sink already")
 )
 
-// FieldError is a value that cannot be.
-type FieldError struct{ Field, Value, Why string }
-
-func (e *FieldError) Error() string { return fmt.Sprintf("%s: %q %s", e.Field, e.Value, e.Why) }
-
 // DamagedSink is a file among the sinks that cannot be read as one.
 type DamagedSink struct {
 	Name string // of the sink, as far as the file's name says it
@@ -57,7 +52,7 @@ type DamagedSink struct {
 	Err  error
 }
 
-// CheckSinkName refuses what cannot name a sink, with a *FieldError.
+// CheckSinkName refuses what cannot name a sink, with a *thread.InvalidError.
 func CheckSinkName(name string) error {
 	why := ""
 	switch {
@@ -71,10 +66,10 @@ func CheckSinkName(name string) error {
 	default:
 		return nil
 	}
-	return &FieldError{"name", name, why}
+	return &thread.InvalidError{Field: "name", Value: name, Why: why}
 }
 
-// Check refuses what cannot be a sink, with a *FieldError. It changes the
+// Check refuses what cannot be a sink, with a *thread.InvalidError. It changes the
 // format from "" to the one that holds then.
 func (c *SinkConfig) Check() error {
 	if err := CheckSinkName(c.Name); err != nil {
@@ -82,9 +77,9 @@ func (c *SinkConfig) Check() error {
 	}
 	switch {
 	case c.Command == "" && c.Webhook == "":
-		return &FieldError{"command", "", "is empty, and there is no webhook"}
+		return &thread.InvalidError{Field: "command", Value: "", Why: "is empty, and there is no webhook"}
 	case c.Command != "" && c.Webhook != "":
-		return &FieldError{"webhook", c.Webhook, "and a command exclude each other"}
+		return &thread.InvalidError{Field: "webhook", Value: c.Webhook, Why: "and a command exclude each other"}
 	case c.Webhook != "":
 		return c.checkWebhook()
 	}
@@ -92,7 +87,7 @@ func (c *SinkConfig) Check() error {
 }
 
 func (c *SinkConfig) checkCommand() error {
-	refused := func(why string) error { return &FieldError{"command", c.Command, why} }
+	refused := func(why string) error { return &thread.InvalidError{Field: "command", Value: c.Command, Why: why} }
 	switch {
 	case strings.TrimSpace(c.Command) == "":
 		return refused("is blank")
@@ -101,13 +96,13 @@ func (c *SinkConfig) checkCommand() error {
 	case len(c.Command) > maxSinkCommand:
 		return refused("is too long: at most 64 KiB; put it into a file")
 	case c.Format != "":
-		return &FieldError{"format", c.Format, "is for a webhook: a command reads the text"}
+		return &thread.InvalidError{Field: "format", Value: c.Format, Why: "is for a webhook: a command reads the text"}
 	}
 	return nil
 }
 
 func (c *SinkConfig) checkWebhook() error {
-	refused := func(why string) error { return &FieldError{"webhook", c.Webhook, why} }
+	refused := func(why string) error { return &thread.InvalidError{Field: "webhook", Value: c.Webhook, Why: why} }
 	if len(c.Webhook) > maxSinkWebhook {
 		return refused("is too long: at most 8 KiB")
 	}
@@ -138,7 +133,7 @@ func (c *SinkConfig) checkWebhook() error {
 		c.Format = FormatJSON
 	case FormatJSON, FormatSlack:
 	default:
-		return &FieldError{"format", c.Format, "is neither " + FormatJSON + " nor " + FormatSlack}
+		return &thread.InvalidError{Field: "format", Value: c.Format, Why: "is neither " + FormatJSON + " nor " + FormatSlack}
 	}
 	return nil
 }
@@ -163,8 +158,8 @@ func (c SinkConfig) Target() string {
 // Sinks are the sinks of a root, by name. A file that cannot be read as one is
 // named in damaged, and stops no other.
 func Sinks(root *jobdir.Root) (sinks []SinkConfig, damaged []DamagedSink, err error) {
-	dir := filepath.Join(root.Path(), sinksDir)
-	if there, err := checkSinksDir(dir); err != nil || !there {
+	dir, there, err := root.Dir(sinksDir)
+	if err != nil || !there {
 		return nil, nil, err
 	}
 	entries, err := os.ReadDir(dir) // sorted
@@ -178,7 +173,7 @@ func Sinks(root *jobdir.Root) (sinks []SinkConfig, damaged []DamagedSink, err er
 		path := filepath.Join(dir, e.Name())
 		name, isSink := strings.CutSuffix(e.Name(), sinkSuffix)
 		var c SinkConfig
-		err := error(&FieldError{"file", e.Name(), "does not end with " + sinkSuffix})
+		err := errors.New("its name does not end with " + sinkSuffix)
 		if isSink {
 			c, err = readSink(path, name)
 		}
@@ -208,9 +203,14 @@ func readSink(path, name string) (SinkConfig, error) {
 		return SinkConfig{}, err
 	}
 	if c.Name != name {
-		return SinkConfig{}, &FieldError{"name", c.Name, "is not that of its file"}
+		return SinkConfig{}, errors.New("its name is not that of the file")
 	}
-	return c, c.Check()
+	err = c.Check()
+	var refused *thread.InvalidError
+	if errors.As(err, &refused) { // without the value: it may hold a secret
+		err = errors.New("its " + refused.Field + " " + refused.Why)
+	}
+	return c, err
 }
 
 // AddSink adds a sink, after it has checked it. One that is there already is
@@ -220,16 +220,8 @@ func AddSink(root *jobdir.Root, c SinkConfig, replace bool) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	if err := root.Create(); err != nil {
-		return err
-	}
-	dir := filepath.Join(root.Path(), sinksDir)
-	if err := os.Mkdir(dir, 0o700); err == nil {
-		err = os.Chmod(dir, 0o700) // whatever the umask
-		if err != nil {
-			return err
-		}
-	} else if !errors.Is(err, fs.ErrExist) {
+	dir, err := root.MakeDir(sinksDir)
+	if err != nil {
 		return err
 	}
 	unlock, err := lockSinks(dir)
@@ -287,10 +279,11 @@ func RemoveSink(root *jobdir.Root, name string) error {
 	if err := CheckSinkName(name); err != nil {
 		return err
 	}
-	dir := filepath.Join(root.Path(), sinksDir)
-	if there, err := checkSinksDir(dir); err != nil {
+	dir, there, err := root.Dir(sinksDir)
+	if err != nil {
 		return err
-	} else if !there {
+	}
+	if !there {
 		return ErrNoSink
 	}
 	unlock, err := lockSinks(dir)
@@ -310,9 +303,6 @@ func RemoveSink(root *jobdir.Root, name string) error {
 
 // lockSinks waits for the lock of the directory.
 func lockSinks(dir string) (unlock func(), err error) {
-	if _, err := checkSinksDir(dir); err != nil {
-		return nil, err
-	}
 	path := filepath.Join(dir, sinksLock)
 	open := func() (*os.File, error) {
 		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
@@ -330,28 +320,6 @@ func lockSinks(dir string) (unlock func(), err error) {
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return func() { _ = f.Close() }, nil
-}
-
-// checkSinksDir refuses a directory whose files somebody else could have made:
-// they say what is run.
-func checkSinksDir(dir string) (there bool, err error) {
-	info, err := os.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return false, &jobdir.RootError{Path: dir, Reason: "is not a directory"}
-	case ok && int(st.Uid) != os.Geteuid():
-		return false, &jobdir.RootError{Path: dir, Reason: fmt.Sprintf("is owned by uid %d, not by uid %d", st.Uid, os.Geteuid())}
-	case info.Mode().Perm()&0o022 != 0:
-		return false, &jobdir.RootError{Path: dir, Reason: fmt.Sprintf("may be written by others (mode %04o)", info.Mode().Perm())}
-	}
-	return true, nil
 }
 
 func syncFolder(path string) error {
