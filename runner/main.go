@@ -153,7 +153,8 @@ func (r *supervisor) takeOver() bool {
 func (r *supervisor) asked() bool { return filled(fdDir, record.Cancel) }
 
 func filled(dir int, name string) bool {
-	b, err := readRecord(dir, name)
+	var head [64]byte // a record begins with the file
+	b, err := record.ReadFile(dir, name, head[:])
 	return err == nil && !record.IsBlank(b)
 }
 
