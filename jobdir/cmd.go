@@ -232,10 +232,14 @@ func (c *Cmd) unknown() []unknownField {
 const maxLine = 120
 
 // Line is the job in one line of at most 120 characters: its name, else its
-// command, else its argv quoted for a shell. Control characters are replaced.
+// condition, else its command, else its argv quoted for a shell. Control
+// characters are replaced.
 func (c *Cmd) Line() string {
 	if s := clean(c.Name); s != "" {
 		return s
+	}
+	if s := c.Condition(); s != "" {
+		return clean("until " + s)
 	}
 	if s := clean(c.Command); s != "" {
 		return s
@@ -251,6 +255,35 @@ func (c *Cmd) Line() string {
 		}
 	}
 	return clean(b.String())
+}
+
+// Condition is what a watcher waits for, in words; "" where the job is none.
+func (c *Cmd) Condition() string {
+	var u struct {
+		File, Host, Command, Job, Log, Match string
+		Port                                 int
+		PRChecks                             string `json:"pr_checks"`
+	}
+	if c.Until == nil || json.Unmarshal(c.Until, &u) != nil {
+		return ""
+	}
+	switch {
+	case u.File != "":
+		return "file " + u.File
+	case u.Port != 0 && strings.Contains(u.Host, ":"):
+		return "port [" + u.Host + "]:" + strconv.Itoa(u.Port)
+	case u.Port != 0:
+		return "port " + u.Host + ":" + strconv.Itoa(u.Port)
+	case u.Command != "":
+		return "command " + u.Command
+	case u.PRChecks != "":
+		return "pr_checks " + u.PRChecks
+	case u.Job != "":
+		return "job " + u.Job
+	case u.Log != "":
+		return "log " + u.Log + " matches " + u.Match
+	}
+	return ""
 }
 
 // ShellLine is an argv as one would type it.

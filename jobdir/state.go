@@ -20,3 +20,24 @@ func Derive(first ExitRead, held bool, again ExitRead) State {
 	}
 	return Lost
 }
+
+// Exit codes that stand for an end without an exit code of its own.
+const (
+	CodeTimedOut  = 124
+	CodeLost      = 125
+	CodeCancelled = 143
+)
+
+// EndCode is the exit code that stands for how a job ended; code is its own,
+// nil where it has none.
+func EndCode(s State, code *int) int {
+	switch {
+	case s == Exited && code != nil:
+		return *code
+	case s == TimedOut:
+		return CodeTimedOut
+	case s == Cancelled:
+		return CodeCancelled
+	}
+	return CodeLost
+}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,11 +16,12 @@ import (
 	"space-job/runner"
 )
 
-// StartRequest is a job to begin: a Command for /bin/sh -c, or an Argv that is
-// executed as it stands.
+// StartRequest is a job to begin: a Command for /bin/sh -c, an Argv that is
+// executed as it stands, or a watcher that waits for a condition.
 type StartRequest struct {
 	Command string
 	Argv    []string
+	Until   *Condition
 	Name    string
 	Cwd     string        // "": where the caller is
 	Env     []string      // K=V, or K alone for the caller's value; the last of a name counts
@@ -33,6 +36,7 @@ type StartResult struct {
 	State    jobdir.State `json:"state"`
 	Existing bool         `json:"existing"` // it was there before, under the same key
 	Warnings []string     `json:"-"`        // what somebody should know of
+	Hints    []string     `json:"-"`        // what would serve them
 }
 
 // Start begins a job and returns at once. Everything is checked before
@@ -72,6 +76,9 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		return StartResult{}, fault(err)
 	}
 	res := StartResult{Job: id, State: jobdir.Running}
+	if req.Until != nil && req.Timeout == 0 {
+		res.Hints = []string{"a condition that never comes is waited for without end: --timeout bounds it"}
+	}
 	if fs, err := a.root.FileSystem(); err == nil && fs.Network {
 		res.Warnings = []string{"the root " + a.root.Path() + " is on " + fs.Type + ": its jobs look lost from any other machine"}
 	}
@@ -81,7 +88,14 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 // plan checks a request and says what is to be started.
 func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 	none := runner.Spec{}
-	argv, err := commandOf(req)
+	var argv []string
+	var condition json.RawMessage
+	var err error
+	if req.Until == nil {
+		argv, err = commandOf(req)
+	} else {
+		argv, condition, err = a.watcherOf(req)
+	}
 	if err != nil {
 		return none, nil, err
 	}
@@ -131,6 +145,7 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 		Name:     req.Name,
 		Argv:     argv,
 		Command:  req.Command,
+		Until:    condition,
 		Cwd:      cwd,
 		Env:      names,
 		TimeoutS: req.Timeout.Seconds(),
@@ -180,6 +195,34 @@ func commandOf(req StartRequest) ([]string, error) {
 		}
 	}
 	return req.Argv, nil
+}
+
+// watcherOf is the argv of a watcher, and its condition as it is kept.
+func (a *Actions) watcherOf(req StartRequest) ([]string, json.RawMessage, error) {
+	if req.Command != "" || len(req.Argv) > 0 {
+		given := req.Command
+		if given == "" {
+			given = jobdir.ShellLine(req.Argv)
+		}
+		return nil, nil, invalid("command", given, "is given beside a condition: one of them")
+	}
+	c := *req.Until
+	cwd := "/"
+	if needsDirectory(&c) {
+		var err error
+		if cwd, err = directory(req.Cwd); err != nil {
+			return nil, nil, err
+		}
+	}
+	c, err := a.resolveUntil(c, cwd)
+	if err != nil {
+		return nil, nil, err
+	}
+	self, err := Program()
+	if err != nil {
+		return nil, nil, err
+	}
+	return append([]string{self, "until"}, c.Args()...), c.JSON(), nil
 }
 
 func emptyCommand(given string) *Error {
@@ -239,11 +282,20 @@ func (a *Actions) underKey(key string, id jobdir.ID, cmd *jobdir.Cmd) (res Start
 		return res, true, &Error{Code: Conflict, Message: "key: " + shown(key) + " belongs to job " + string(id) + ", which is damaged (" + info.Damaged + ")",
 			Hint: "use another key"}
 	}
-	if !slices.Equal(info.Cmd.Argv, cmd.Argv) {
+	if !sameCommand(info.Cmd, cmd) {
 		return res, true, &Error{Code: Conflict, Message: "key: " + shown(key) + " belongs to job " + string(id) + ", which has another command: " + info.Cmd.Line(),
 			Hint: "the same key is for the same command: use another key"}
 	}
 	return StartResult{Job: id, State: info.State, Existing: true}, true, nil
+}
+
+// sameCommand: watchers are the same where their conditions are, as the path of
+// this program may have changed.
+func sameCommand(x, y *jobdir.Cmd) bool {
+	if x.Until != nil && y.Until != nil {
+		return bytes.Equal(x.Until, y.Until)
+	}
+	return slices.Equal(x.Argv, y.Argv)
 }
 
 // checkTotal refuses what the kernel would: argv and environment together.

@@ -49,7 +49,8 @@ type Entry struct {
 	Left    *int                 `json:"left"`   // processes of the job that outlived it
 	Damaged *string              `json:"damaged"`
 
-	Line string `json:"-"` // name or command, for people
+	Line      string `json:"-"` // name or command, for people
+	Condition string `json:"-"` // what a watcher waits for, for people
 }
 
 // Missing is the output that a log does not have.
@@ -152,7 +153,7 @@ func entry(info *jobdir.Info) Entry {
 			e.MaxLog = &c.MaxLog
 		}
 		e.Until, e.StartedBy, e.CreatedAt = c.Until, &c.StartedBy, &c.CreatedAt
-		e.Line = c.Line()
+		e.Line, e.Condition = c.Line(), c.Condition()
 	}
 	if p := info.Process; p != nil && !p.StartedAt.IsZero() {
 		e.StartedAt = &p.StartedAt

@@ -9,13 +9,8 @@ import (
 	"space-job/jobdir"
 )
 
-// Exit codes that stand for an end without an exit code of its own.
-const (
-	CodeTimedOut  = 124
-	CodeLost      = 125
-	CodeCancelled = 143
-	CodeAskAgain  = 75 // the wait ended before the job
-)
+// CodeAskAgain is what a wait exits with that ended before the job.
+const CodeAskAgain = 75
 
 // WaitRequest is jobs to wait for.
 type WaitRequest struct {
@@ -149,17 +144,10 @@ func hasEnded(_ context.Context, jobs []*jobdir.Job, first bool) (int, error) {
 
 // Code is the exit code that stands for how a job ended.
 func (e *Entry) Code() int {
-	switch {
-	case e.State == jobdir.Exited && e.ExitCode != nil:
-		return *e.ExitCode
-	case e.State == jobdir.TimedOut:
-		return CodeTimedOut
-	case e.State == jobdir.Cancelled:
-		return CodeCancelled
-	case e.State == jobdir.Running:
+	if e.State == jobdir.Running {
 		return CodeAskAgain
 	}
-	return CodeLost
+	return jobdir.EndCode(e.State, e.ExitCode)
 }
 
 // Before is how long the command of a job took the last time that it ran to

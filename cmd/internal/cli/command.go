@@ -61,6 +61,7 @@ func commands() []*command {
 		listCommand(),
 		runCommand(),
 		waitCommand(),
+		untilCommand(),
 		pruneCommand(),
 		checkCommand(),
 		doctorCommand(),

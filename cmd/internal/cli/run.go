@@ -20,6 +20,7 @@ func runCommand() *command {
 		usage: []string{
 			"run [flags] COMMAND",
 			"run [flags] [--] PROG ARG...",
+			"run [flags] --until-file PATH | --until-port [HOST:]PORT | ...",
 		},
 		summary: "start a job, show its log as it grows, exit with its code",
 		about: []string{

@@ -13,7 +13,10 @@ import (
 	"space-job/cmd/internal/api"
 )
 
-type startOptions struct{ req api.StartRequest }
+type startOptions struct {
+	req   api.StartRequest
+	until untilFlags
+}
 
 func startCommand() *command {
 	return &command{
@@ -21,6 +24,7 @@ func startCommand() *command {
 		usage: []string{
 			"start [flags] COMMAND",
 			"start [flags] [--] PROG ARG...",
+			"start [flags] --until-file PATH | --until-port [HOST:]PORT | ...",
 		},
 		summary: "start a job: a command that goes on when you leave",
 		about: []string{
@@ -28,17 +32,20 @@ func startCommand() *command {
 			"One operand is a shell string, run by /bin/sh -c. Several operands, or anything after --, are a program and its arguments, run as given with no shell in between. Flags end at the first operand: what follows belongs to the command.",
 			"The job has your environment, PATH and umask, and SPACE_JOB, its own id. Its output, stdout and stderr together, goes to its log; its stdin is empty. A program that is not found makes a job that ends with 127.",
 			"With --key, a second start of the same command under the same key gives the job that is there instead of another: also one that has ended, however it ended, until it is pruned. To run it again, choose another key. Only the command is compared: folder, variables, time limit and the like are not.",
+			"With one of the --until flags the job is a watcher: it runs no command of yours, and ends when the condition holds. A condition is checked in full before anything is made. What the watcher sees is in its log; how it ends, and what its codes mean, says space-job help until.",
 		},
 		examples: []example{
 			{"space-job start 'make test'", "a shell string"},
 			{"space-job start -n tests -t 30m make -j4 test", "a program and its arguments, with a name and a time limit"},
 			{"J=$(space-job start --env TOKEN 'deploy | tee out')", "take TOKEN over from here; keep the id"},
 			{"space-job start --key nightly --json make nightly", "one job, however often this is called"},
+			{"space-job start -t 1h --until-pr-checks octo/app#123", "a watcher that ends with the checks of a pull request"},
 		},
 		exits: []exit{
 			{"0", "the job was started, or was there already under the key"},
 			{"1", "it could not be started"},
 			{"2", "a wrong flag or value; nothing was made"},
+			{"3", "no such job, for --until-job and --until-log"},
 		},
 		strict:  true,
 		operand: operandCommand,
@@ -59,6 +66,7 @@ func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
 	}), "timeout", "t", "stop the job after so long: 90s, 15m, 1h30m, 7d, or seconds")
 	fs.Var(parsed(&r.Key, "KEY", api.ParseKey), "key", "start once: with a key that has a job, give that job")
 	fs.Var(parsed(&r.MaxLog, "SIZE", api.ParseMaxLog), "max-log", "keep only the first MiB and the newest bytes of the log, about so much in all: 8MiB = 8M = 8388608, 8MB = 8000000; at least 2MiB")
+	o.until.add(fs, "until-")
 }
 
 func (o *startOptions) Run(s *session, args []string) (int, error) {
@@ -76,6 +84,9 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 	for _, w := range res.Warnings {
 		s.say("warning", w)
 	}
+	for _, h := range res.Hints {
+		s.say("hint", h)
+	}
 	if s.json {
 		s.document(res)
 	} else {
@@ -90,6 +101,14 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 // command is what the operands ask for. Flags behind a shell string would be
 // taken for arguments of a program by its name: that is refused.
 func (o *startOptions) command(s *session, args []string) error {
+	if o.until.any() {
+		c, err := o.until.condition()
+		if err != nil {
+			return err
+		}
+		o.req.Until, o.req.Argv = &c, args
+		return nil
+	}
 	switch {
 	case len(args) == 1 && !s.asGiven:
 		o.req.Command = args[0]

@@ -73,7 +73,9 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	row("damaged", deref(r.Damaged))
 	row("error", deref(r.Error))
 	row("name", deref(r.Name))
-	row("command", r.CommandLine())
+	if row("until", r.Condition); r.Condition == "" {
+		row("command", r.CommandLine())
+	}
 	row("cwd", deref(r.Cwd))
 	row("env", strings.Join(r.Env, " "))
 	row("key", deref(r.Key))
