@@ -70,6 +70,7 @@ exec </dev/null >/dev/null 2>&1
 kill -9 $guard
 wait $guard
 echo $status >&4
+exec 4>&-
 read -r _ <&3
 kill -9 0`
 

@@ -73,7 +73,8 @@ func wakePane(ctx context.Context, m thread.Member) error {
 		return fail(err)
 	}
 	part := strings.SplitN(strings.TrimRight(seen, "\n"), " ", 4)
-	if len(part) < 4 || !strings.HasPrefix(part[0], "%") {
+	// Of a pane that is not there tmux shows nothing, or that which is in front.
+	if len(part) < 4 || !strings.HasPrefix(part[0], "%") || strings.HasPrefix(m.WakePane, "%") && part[0] != m.WakePane {
 		return fail(errors.New("there is no such pane"))
 	}
 	front := strings.TrimPrefix(part[3], "-") // a login shell

@@ -1,0 +1,69 @@
+package sink
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"space-job/jobdir"
+)
+
+func TestDesktopText(t *testing.T) {
+	t.Parallel()
+	m := message()
+	for _, c := range []struct {
+		name, state, title, body string
+		timed                    bool
+	}{
+		{"unit tests", "exited", "Job: unit tests", "exited after 12m55s", true},
+		{"unit tests", "timed_out", "Job: unit tests", "timed out after 12m55s", true},
+		{"", "lost", "Job: j6c1f0a2b9d3e", "lost", false},
+		{"--help", "exited", "Job: --help", "exited after 12m55s", true},
+		{"a\nb\x1b[2J\u202ec", "exited", "Job: a b [2J c", "exited after 12m55s", true},
+		{"\xff" + strings.Repeat("ä", 100), "exited", "Job: \ufffd" + strings.Repeat("ä", 58) + "...", "exited after 12m55s", true},
+		{`" & (do shell script "x")`, "exited", `Job: " & (do shell script "x")`, "exited after 12m55s", true},
+	} {
+		m.Name, m.State = c.name, jobdir.State(c.state)
+		m.DurationMS = nil
+		if c.timed {
+			m.DurationMS = message().DurationMS
+		}
+		title, body := desktopText(m)
+		if title != c.title || body != c.body {
+			t.Errorf("%q: %q, %q; want %q, %q", c.name, title, body, c.title, c.body)
+		}
+	}
+}
+
+// TestDesktop with a program in the place of the real one.
+func TestDesktop(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	if err := Desktop(t.Context(), message()); err == nil {
+		t.Error("no error without a desktop")
+	}
+	program := "notify-send"
+	if runtime.GOOS == "darwin" {
+		program = "osascript"
+	}
+	fake := func(script string) {
+		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hostile := message()
+	hostile.Name = "$(touch x) `touch y` <b>\"'\\"
+	fake(`for a; do echo "$a"; done >` + dir + `/args`)
+	if err := Desktop(t.Context(), hostile); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, filepath.Join(dir, "args")); !strings.HasSuffix(got, "\nJob: "+hostile.Name+"\nexited after 12m55s\n") || strings.Contains(got, "JOB") {
+		t.Errorf("arguments %q", got)
+	}
+	fake("echo 'no bus' >&2; exit 1")
+	if err := Desktop(t.Context(), message()); err == nil || err.Error() != "exit status 1: no bus" {
+		t.Error(err)
+	}
+}
