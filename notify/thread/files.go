@@ -128,3 +128,11 @@ func names(dir string) ([]string, error) {
 	}
 	return out, err
 }
+
+// remove removes a file, if it is there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !missing(err) {
+		return err
+	}
+	return nil
+}

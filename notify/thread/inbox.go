@@ -1,12 +1,15 @@
 package thread
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -203,12 +206,12 @@ func (w *writer) store(it *Item, sync bool) error {
 	case Answered:
 		elem = append(elem, answeredDir)
 	}
-	if _, err := w.t.root.MakeDir(elem...); err != nil {
+	if err := w.makeDir(elem...); err != nil {
 		return err
 	}
 	marker := w.t.marker(it.To, it.ID)
 	if it.Wake.State == WakePending {
-		if _, err := w.t.root.MakeDir(inboxDir, wakesDir); err != nil {
+		if err := w.makeDir(inboxDir, wakesDir); err != nil {
 			return err
 		}
 		f, err := openRegular(marker, os.O_WRONLY|os.O_CREATE)
@@ -224,12 +227,28 @@ func (w *writer) store(it *Item, sync bool) error {
 	crash("item.written")
 	before := map[string][]string{Taken: {Unread}, Answered: {Taken, Unread}}
 	for _, state := range before[it.State] {
-		if err := os.Remove(w.t.itemPath(it.To, state, it.ID)); err != nil && !missing(err) {
+		if err := remove(w.t.itemPath(it.To, state, it.ID)); err != nil {
 			return err
 		}
 	}
 	if it.Wake.State != WakePending {
-		if err := os.Remove(marker); err != nil && !missing(err) {
+		return remove(marker)
+	}
+	return nil
+}
+
+// makeDir makes a directory, and its name durable.
+func (w *writer) makeDir(elem ...string) error {
+	path := w.t.path(elem...)
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	if _, err := w.t.root.MakeDir(elem...); err != nil {
+		return err
+	}
+	for range elem {
+		path = filepath.Dir(path)
+		if err := syncDir(path); err != nil {
 			return err
 		}
 	}
@@ -324,7 +343,10 @@ func (t *Thread) PendingWakes() ([]Item, error) {
 	for _, m := range markers {
 		member, id, _ := strings.Cut(m, ",")
 		it, err := t.Item(member, id)
-		if err == nil && it.Wake.State == WakePending {
+		if err != nil || it.Wake.State != WakePending {
+			continue // being written, or left by one that was killed
+		}
+		if _, err := t.Member(member); !errors.Is(err, ErrNoMember) {
 			all = append(all, it)
 		}
 	}
@@ -382,4 +404,289 @@ func (t *Thread) takenHops(member string) (int, error) {
 		}
 	}
 	return hops, nil
+}
+
+// Inbox are the items of a member that are not answered, oldest first.
+func (t *Thread) Inbox(member string) ([]Item, error) {
+	if err := CheckName(member); err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, dir := range [...]string{"", takenDir} { // in the order in which items move
+		files, err := names(t.path(inboxDir, member, dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			if id, ok := strings.CutSuffix(f, ".json"); ok && validItem(id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	all := []Item{}
+	for _, id := range slices.Compact(ids) {
+		it, err := t.Item(member, id)
+		var damaged *damagedItem
+		switch {
+		case errors.As(err, &damaged):
+			t.warn("%v", err)
+		case errors.Is(err, ErrNoItem):
+		case err != nil:
+			return nil, err
+		case it.State != Answered:
+			all = append(all, it)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Item) int { return cmp.Or(cmp.Compare(a.AtMS, b.AtMS), cmp.Compare(a.Seq, b.Seq)) })
+	return all, nil
+}
+
+// Taker is who takes an item: for a time or, where there is a process, as long
+// as that lives.
+type Taker struct {
+	For time.Duration // 0: DefaultLease
+	PID int
+}
+
+// DefaultLease is how long an item stays taken.
+const DefaultLease = time.Hour
+
+// Take takes the oldest unread item of a member. With Awake, it passes over
+// those whose wake was stopped by a limit. ErrNoItem: there is none.
+func (t *Thread) Take(member string, by Taker, awake bool) (Item, error) {
+	if err := CheckName(member); err != nil {
+		return Item{}, err
+	}
+	if !t.anyUnread(member, awake) { // without the lock, and without making anything
+		return Item{}, ErrNoItem
+	}
+	w, err := t.open()
+	if err != nil {
+		return Item{}, err
+	}
+	defer w.close()
+	all, err := w.inbox(member)
+	if err != nil {
+		return Item{}, err
+	}
+	i := slices.IndexFunc(all, func(it Item) bool { return takeable(&it, awake) })
+	if i < 0 {
+		return Item{}, ErrNoItem
+	}
+	it := all[i]
+	if it.Lease, err = newLease(by, t.now()); err != nil {
+		return Item{}, err
+	}
+	it.State = Taken
+	if it.Wake.State == WakePending { // it is awake
+		it.Wake.State = WakeNone
+	}
+	return it, w.store(&it, true)
+}
+
+func newLease(by Taker, now time.Time) (*Lease, error) {
+	l := &Lease{TakenAt: now.UTC().Truncate(time.Millisecond)}
+	if by.PID == 0 {
+		l.Until = l.TakenAt.Add(cmp.Or(by.For, DefaultLease))
+		return l, nil
+	}
+	start, ok := record.ProcessStart(by.PID)
+	if !ok {
+		return nil, &InvalidError{"pid", strconv.Itoa(by.PID), "is no process"}
+	}
+	l.PID, l.Start, l.BootID = by.PID, start, record.BootID()
+	return l, nil
+}
+
+func takeable(it *Item, awake bool) bool {
+	return it.State == Unread && (!awake || it.Wake.State != WakeLimited)
+}
+
+func (t *Thread) anyUnread(member string, awake bool) bool {
+	all, err := t.Inbox(member)
+	return err != nil || slices.ContainsFunc(all, func(it Item) bool { return takeable(&it, awake) }) || t.behind()
+}
+
+// behind reports whether there are entries that nobody has worked through.
+func (t *Thread) behind() bool {
+	info, err := os.Lstat(t.path(threadDir, logName))
+	if err != nil {
+		return false
+	}
+	b, err := readSmall(t.path(threadDir, stateName))
+	var s state
+	return err != nil || json.Unmarshal(b, &s) != nil || s.Offset != info.Size()
+}
+
+// inbox is Inbox under the lock: what is damaged is set aside.
+func (w *writer) inbox(member string) ([]Item, error) {
+	for _, dir := range [...]string{"", takenDir} {
+		files, err := names(w.t.path(inboxDir, member, dir))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			if id, ok := strings.CutSuffix(f, ".json"); ok && validItem(id) {
+				if _, err := w.item(member, id); err != nil && !errors.Is(err, ErrNoItem) {
+					return nil, err
+				}
+			}
+		}
+	}
+	return w.t.Inbox(member)
+}
+
+// WaitItem waits, until ctx is done, for an unread item of a member, and passes
+// over those whose wake was stopped by a limit: who waits is woken by it. With
+// take it takes the item. ErrNoItem: there was none.
+func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (Item, error) {
+	dir := t.path(inboxDir, member)
+	w := newWatch(dir, dir)
+	defer func() { w.close() }()
+	for {
+		if w.events == nil { // it may be there by now
+			w.close()
+			w = newWatch(dir, dir)
+		}
+		var it Item
+		var err error
+		if take != nil {
+			it, err = t.Take(member, *take, true)
+		} else {
+			it, err = t.firstUnread(member)
+		}
+		if !errors.Is(err, ErrNoItem) {
+			return it, err
+		}
+		// A lease that is over is no change of a file.
+		wait, cancel := context.WithTimeout(ctx, time.Second)
+		_ = w.wait(wait)
+		cancel()
+		if ctx.Err() != nil {
+			return Item{}, ErrNoItem
+		}
+	}
+}
+
+func (t *Thread) firstUnread(member string) (Item, error) {
+	all, err := t.Inbox(member)
+	if err != nil {
+		return Item{}, err
+	}
+	for _, it := range all {
+		if takeable(&it, true) {
+			return it, nil
+		}
+	}
+	return Item{}, ErrNoItem
+}
+
+// AnsweredError is an item that was answered already.
+type AnsweredError struct {
+	Item  string
+	Reply int64
+}
+
+func (e *AnsweredError) Error() string {
+	return fmt.Sprintf("item %s is answered already, by entry %d", e.Item, e.Reply)
+}
+
+// Answer posts the answer to an item of its author, and marks the item as
+// answered. Called again after it was interrupted, it posts nothing twice. It
+// fails as Post does; ErrNoItem: there is no such item.
+func (t *Thread) Answer(by Author, id, text string) (Posted, error) {
+	it, err := t.Item(by.Member, id)
+	if err != nil && !errors.As(err, new(*damagedItem)) {
+		return Posted{}, err
+	}
+	if it.State == Answered {
+		return Posted{}, &AnsweredError{id, it.Reply}
+	}
+	d, err := t.check(Post{Author: by, Text: text, ReplyTo: it.Seq})
+	if err != nil {
+		return Posted{}, err
+	}
+	w, err := t.open()
+	if err != nil {
+		return Posted{}, err
+	}
+	defer w.close()
+	if it, err = w.item(by.Member, id); err != nil {
+		return Posted{}, err
+	}
+	if it.State == Answered {
+		return Posted{}, &AnsweredError{id, it.Reply}
+	}
+	d.ReplyTo = it.Seq
+	d.key = "answer/" + by.Member + "/" + id
+	var res Posted
+	seq, err := w.findKey(d.key, it.Seq)
+	if err != nil {
+		return res, err
+	}
+	if seq > 0 { // by one that was killed before it could say so here
+		res.Entry, err = w.entry(seq)
+	} else {
+		res, err = w.post(d)
+		if errors.Is(err, ErrNoEntry) { // the thread was cut
+			d.ReplyTo = 0
+			res, err = w.post(d)
+		}
+	}
+	if err != nil {
+		return res, err
+	}
+	crash("answer.posted")
+	it.State, it.Reply, it.Lease = Answered, res.Entry.Seq, nil
+	if it.Wake.State == WakePending {
+		it.Wake.State = WakeNone
+	}
+	return res, w.store(&it, true)
+}
+
+// Prune removes what is kept for a time only: items that were answered more than
+// eight days ago, and what a killed process has left half written. It returns
+// how many items went.
+func (t *Thread) Prune() (removed int, err error) {
+	members, err := names(t.path(inboxDir))
+	if err != nil {
+		return 0, err
+	}
+	now := t.now()
+	old := func(path string, age time.Duration) bool {
+		info, err := os.Lstat(path)
+		return err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > age
+	}
+	var failed []error
+	for _, m := range members {
+		dir := t.path(inboxDir, m, answeredDir)
+		files, err := names(dir)
+		failed = append(failed, err)
+		for _, f := range files {
+			if path := filepath.Join(dir, f); old(path, keepAnswered) {
+				if err := os.Remove(path); err == nil {
+					removed++
+				} else if !missing(err) {
+					failed = append(failed, err)
+				}
+			}
+		}
+		for _, d := range [...]string{t.path(inboxDir, m), t.path(inboxDir, m, takenDir), dir} {
+			t.sweep(d, old)
+		}
+	}
+	t.sweep(t.path(threadDir), old)
+	t.sweep(t.path(membersDir), old)
+	return removed, errors.Join(failed...)
+}
+
+// sweep removes what was never given its name.
+func (t *Thread) sweep(dir string, old func(string, time.Duration) bool) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); strings.HasPrefix(e.Name(), tempPrefix) && old(path, time.Hour) {
+			_ = os.Remove(path)
+		}
+	}
 }

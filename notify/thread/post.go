@@ -2,47 +2,283 @@ package thread
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
+	"unicode/utf8"
 )
 
-// workThrough makes items of the mentions of an entry. It may be called again
-// for one entry: what is there is left as it is.
-func (w *writer) workThrough(e *Entry) ([]Item, error) {
+// MaxPost is the longest post, in bytes.
+const MaxPost = 8 << 10
+
+// Post is something to say.
+type Post struct {
+	Author  Author
+	Text    string
+	ReplyTo int64 // an entry, 0 none
+	Claims  bool  // a CLAIM that overlaps a live one of somebody else is refused, not posted
+}
+
+// Posted is what became of a post.
+type Posted struct {
+	Entry   Entry
+	Items   []Item    // of those who are mentioned, with what became of waking them
+	Unknown []string  // names that are mentioned and nobody has
+	Claims  []Outcome // of the lines about claims
+}
+
+// TooLongError is a post that is longer than MaxPost.
+type TooLongError struct {
+	Text string
+}
+
+func (e *TooLongError) Error() string {
+	return fmt.Sprintf("text: %d bytes are too many: a post has at most %d", len(e.Text), MaxPost)
+}
+
+// draft is a post that was checked as far as that goes without the lock.
+type draft struct {
+	Post
+	mentions []string
+	unknown  []string
+	claims   []statement
+	at       time.Time
+	key      string
+}
+
+// check refuses what cannot be posted, before anything is written.
+func (t *Thread) check(p Post) (*draft, error) {
+	d := &draft{Post: p, at: t.now()}
+	if !p.Author.Known() {
+		return nil, &InvalidError{"member", "", "is nobody: say who posts"}
+	}
+	if err := CheckName(p.Author.Member); err != nil {
+		return nil, err
+	}
+	if p.Author.Kind != Person && p.Author.Kind != Agent {
+		return nil, &InvalidError{"kind", p.Author.Kind, "is neither agent nor person"}
+	}
+	switch {
+	case len(p.Text) > MaxPost:
+		return nil, &TooLongError{p.Text}
+	case strings.TrimSpace(p.Text) == "":
+		return nil, &InvalidError{"text", p.Text, "is empty"}
+	case !utf8.ValidString(p.Text):
+		return nil, &InvalidError{"text", p.Text, "is not UTF-8"}
+	case strings.IndexByte(p.Text, 0) >= 0:
+		return nil, &InvalidError{"text", p.Text, "holds a NUL byte"}
+	case p.ReplyTo < 0:
+		return nil, &InvalidError{"reply_to", strconv.FormatInt(p.ReplyTo, 10), "is below zero"}
+	}
+	if err := d.address(t); err != nil {
+		return nil, err
+	}
+	list, err := statements(p.Text, d.at.Local())
+	d.claims = list
+	return d, err
+}
+
+// address finds out who is mentioned.
+func (d *draft) address(t *Thread) error {
+	names := mentions(d.Text)
+	if len(names) == 0 {
+		return nil
+	}
+	members, err := t.Members()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(members, func(m Member) bool { return strings.EqualFold(m.Name, name) })
+		switch {
+		case i < 0:
+			d.unknown = append(d.unknown, name)
+		case members[i].Name != d.Author.Member:
+			d.mentions = append(d.mentions, members[i].Name)
+		case d.Author.Kind == Agent:
+			return &InvalidError{"text", "@" + name, "is yourself: an agent does not mention itself"}
+		}
+	}
+	if d.Author.Kind == Agent && len(d.mentions) > 1 {
+		return &InvalidError{"text", "@" + strings.Join(d.mentions, ", @"), "are several: an agent mentions one member in a post"}
+	}
+	return nil
+}
+
+// Post posts what somebody says: the entry, an item for everybody who is
+// mentioned, and the claims. What is refused is an *InvalidError, a
+// *TooLongError, ErrNoEntry (of ReplyTo) or an *OverlapError, and leaves nothing
+// behind.
+func (t *Thread) Post(p Post) (Posted, error) {
+	d, err := t.check(p)
+	if err != nil {
+		return Posted{}, err
+	}
+	w, err := t.open()
+	if err != nil {
+		return Posted{}, err
+	}
+	defer w.close()
+	return w.post(d)
+}
+
+func (w *writer) post(d *draft) (Posted, error) {
+	e := &Entry{AtMS: d.at.UnixMilli(), Author: d.Author, Text: d.Text, Mentions: d.mentions, ReplyTo: d.ReplyTo, Key: d.key}
+	res := Posted{Unknown: d.unknown}
+	reply := -1
+	if d.ReplyTo > 0 {
+		to, err := w.entry(d.ReplyTo)
+		if err != nil {
+			return res, err
+		}
+		reply = to.Hops
+	}
+	taken := -1
+	if d.Author.Kind == Agent {
+		var err error
+		if taken, err = w.t.takenHops(d.Author.Member); err != nil {
+			return res, err
+		}
+	}
+	e.Hops = baseHops(d.Author.Kind, taken, reply)
+	if d.Author.Kind == Agent && len(d.mentions) > 0 {
+		if to, err := w.t.Member(d.mentions[0]); err == nil && to.Kind == Agent {
+			e.Hops++
+		}
+	}
+	if len(d.claims) > 0 {
+		if err := w.tryClaims(d, e); err != nil {
+			return res, err
+		}
+	}
+	if err := w.append(e); err != nil {
+		return res, err
+	}
+	var err error
+	if res.Claims, res.Items, err = w.workThrough(e); err == nil {
+		err = w.setState(w.state)
+	}
+	crash("post.done")
+	res.Entry = *e
+	return res, err
+}
+
+// tryClaims sees what the claims of a post would come to, and says so in its
+// text.
+func (w *writer) tryClaims(d *draft, e *Entry) error {
+	l, err := w.ledger(0)
+	if err != nil {
+		return err
+	}
+	l.Claims = slices.Clone(l.Claims)
+	at := e.At().Local()
+	lines := strings.Split(e.Text, "\n")
+	for i := range d.claims {
+		s := &d.claims[i]
+		o := l.apply(s, d.Author, w.Seq+1, at)
+		if d.Claims && len(o.Overlaps) > 0 {
+			return &OverlapError{s.what, o.Overlaps}
+		}
+		if over := expired(o.Over, at); over != "" {
+			lines[s.line] = strings.TrimRight(lines[s.line], " \t\r") + over
+		}
+	}
+	e.Text = strings.Join(lines, "\n")
+	return nil
+}
+
+// entry is one entry.
+func (w *writer) entry(seq int64) (Entry, error) {
+	if seq > w.Seq {
+		return Entry{}, ErrNoEntry
+	}
+	at, err := search(w.log, w.Offset, seq)
+	if err != nil {
+		return Entry{}, err
+	}
+	l, err := newForward(w.log, at, w.Offset).next()
+	if err == io.EOF {
+		return Entry{}, ErrNoEntry
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	e, ok := parseLine(l.b)
+	if !ok || e.Seq != seq {
+		return Entry{}, ErrNoEntry
+	}
+	return e, nil
+}
+
+// workThrough does what an entry asks for: its claims, and an item for each of
+// its mentions. It may be called again for one entry: what is there is left as
+// it is.
+func (w *writer) workThrough(e *Entry) ([]Outcome, []Item, error) {
 	if e.Author.Kind == Daemon {
-		return nil, nil
+		return nil, nil, nil
+	}
+	var claims []Outcome
+	if list, err := statements(e.Text, e.At().Local()); err == nil && len(list) > 0 {
+		l, err := w.ledger(e.Seq)
+		if err != nil {
+			return nil, nil, err
+		}
+		if l.Seq < e.Seq {
+			claims = l.applyEntry(e)
+			if err := w.saveLedger(&l, e.Seq); err != nil {
+				return nil, nil, err
+			}
+			crash("post.claims")
+		}
 	}
 	var items []Item
 	for _, name := range e.Mentions {
 		if !ValidName(name) {
 			continue
 		}
-		it := Item{ID: "e" + strconv.FormatInt(e.Seq, 10), Kind: KindMention, To: name, From: e.Author,
-			Seq: e.Seq, Text: e.Text, AtMS: e.AtMS, Job: e.Job}
-		there, err := w.item(name, it.ID)
-		if err == nil && there.AtMS == it.AtMS { // not of a thread that was here before
-			items = append(items, there)
-			continue
-		}
-		to, err := w.t.Member(name)
+		it, err := w.deliver(e, name)
 		if err != nil {
-			to = Member{Name: name, Kind: Agent} // removed meanwhile: it reads its inbox, if at all
-		}
-		hops := e.Hops
-		if e.Author.Kind == Agent && to.Kind == Agent {
-			hops-- // its own mention is one of them
-		}
-		if err := w.judge(&it, e.Author.Kind, to, hops); err != nil {
-			return items, err
-		}
-		it.State = Unread
-		if err := w.store(&it, true); err != nil {
-			return items, err
+			return claims, items, err
 		}
 		items = append(items, it)
 	}
-	return items, nil
+	return claims, items, nil
+}
+
+// deliver puts the item of a mention into an inbox.
+func (w *writer) deliver(e *Entry, name string) (Item, error) {
+	it := Item{ID: "e" + strconv.FormatInt(e.Seq, 10), Kind: KindMention, To: name, From: e.Author,
+		Seq: e.Seq, Text: e.Text, AtMS: e.AtMS, Job: e.Job, State: Unread}
+	there, err := w.item(name, it.ID)
+	switch {
+	case err == nil && there.AtMS == it.AtMS:
+		return there, nil
+	case err == nil: // of a thread that was here before
+		for _, state := range [...]string{Taken, Answered} {
+			if err := remove(w.t.itemPath(name, state, it.ID)); err != nil {
+				return it, err
+			}
+		}
+	case !errors.Is(err, ErrNoItem):
+		return it, err
+	}
+	to, err := w.t.Member(name)
+	if err != nil {
+		to = Member{Name: name, Kind: Agent} // removed meanwhile
+	}
+	hops := e.Hops
+	if e.Author.Kind == Agent && to.Kind == Agent && hops > 0 {
+		hops-- // its own mention is one of them
+	}
+	if err := w.judge(&it, e.Author.Kind, to, hops); err != nil {
+		return it, err
+	}
+	return it, w.store(&it, true)
 }
 
 // PostedJob says what became of the end of a job.
@@ -107,17 +343,17 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 	return done, nil
 }
 
-// keyCache remembers the keys of the entries of a part of the thread, which is
-// all that was appended since it was first asked: whoever posts the ends of a
-// thousand jobs reads the thread once.
+// keyCache remembers the keys of a part of the thread: whoever posts the ends of
+// a thousand jobs reads the thread once.
 type keyCache struct {
 	mu       sync.Mutex
 	keys     map[string]int64
-	from, to int64 // entries after from, up to to
+	from, to int64 // of the entries after from, up to to
 }
 
-const maxKeys = 20000
+const maxKeys = 100_000
 
+// add notes what was just posted.
 func (c *keyCache) add(key string, seq int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,29 +368,19 @@ func (w *writer) findKey(key string, after int64) (int64, error) {
 	c := &w.t.keys
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.keys == nil || after < c.from || c.to > w.Seq || len(c.keys) > maxKeys {
+	after = min(max(after, 0), w.Seq)
+	if c.keys == nil || c.to > w.Seq || len(c.keys) > maxKeys {
 		c.keys, c.from, c.to = make(map[string]int64), after, after
 	}
-	if c.to < w.Seq {
-		from, err := search(w.log, w.Offset, c.to+1)
-		if err != nil {
+	if after < c.from {
+		if err := w.eachKey(after, c.from, c.keys); err != nil {
 			return 0, err
 		}
-		r := newForward(w.log, from, w.Offset)
-		for {
-			l, err := r.next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return 0, err
-			}
-			if !bytes.Contains(l.b, []byte(`"kind":"`+Daemon+`"`)) {
-				continue
-			}
-			if e, ok := parseLine(l.b); ok && e.Key != "" && e.Author.Kind == Daemon {
-				c.keys[e.Key] = e.Seq
-			}
+		c.from = after
+	}
+	if c.to < w.Seq {
+		if err := w.eachKey(c.to, w.Seq, c.keys); err != nil {
+			return 0, err
 		}
 		c.to = w.Seq
 	}
@@ -162,6 +388,33 @@ func (w *writer) findKey(key string, after int64) (int64, error) {
 		return seq, nil
 	}
 	return 0, nil
+}
+
+// eachKey adds the keys of the entries after one, up to another.
+func (w *writer) eachKey(after, to int64, keys map[string]int64) error {
+	from, err := search(w.log, w.Offset, after+1)
+	if err != nil {
+		return err
+	}
+	r := newForward(w.log, from, w.Offset)
+	for {
+		l, err := r.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if seq, ok := seqOf(l.b); ok && seq > to {
+			return nil
+		}
+		if bytes.HasSuffix(l.b, []byte(`"key":""}`)) {
+			continue
+		}
+		if e, ok := parseLine(l.b); ok && e.Key != "" && e.Seq > keys[e.Key] {
+			keys[e.Key] = e.Seq
+		}
+	}
 }
 
 // Dirs are the directories in which something changes when there is an entry,

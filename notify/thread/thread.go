@@ -215,17 +215,17 @@ func (w *writer) catchUp() error {
 	for _, l := range damaged {
 		w.t.warn("%s: bytes %d to %d are no entry: passed over", w.log.Name(), l.at, l.next)
 	}
-	from := w.Offset
 	switch {
 	case !known:
-		if from, err = w.recent(whole); err != nil {
+		if w.state, err = w.recent(whole); err != nil {
 			return err
 		}
 	case w.Offset > whole || last < w.Seq: // cut from outside
-		w.t.warn("%s was cut to %d bytes: the thread goes on after entry %d", w.log.Name(), whole, max(last, w.Seq))
-		from, last = whole, max(last, w.Seq)
+		last = max(last, w.Seq)
+		w.t.warn("%s was cut to %d bytes: the thread goes on after entry %d", w.log.Name(), whole, last)
+		return w.setState(state{last, whole})
 	}
-	r := newForward(w.log, from, whole)
+	r := newForward(w.log, w.Offset, whole)
 	for {
 		l, err := r.next()
 		if err == io.EOF {
@@ -234,10 +234,11 @@ func (w *writer) catchUp() error {
 		if err != nil {
 			return err
 		}
-		if e, ok := parseLine(l.b); ok && (!known || e.Seq > w.Seq) {
-			if _, err := w.workThrough(&e); err != nil {
+		if e, ok := parseLine(l.b); ok && e.Seq > w.Seq {
+			if _, _, err := w.workThrough(&e); err != nil {
 				return err
 			}
+			w.state = state{e.Seq, l.next}
 		}
 	}
 	return w.setState(state{last, whole})
@@ -245,19 +246,19 @@ func (w *writer) catchUp() error {
 
 // recent is where the entries begin whose items may be missing when it is not
 // known how far they were written: items that were answered are kept for longer.
-func (w *writer) recent(size int64) (int64, error) {
+func (w *writer) recent(size int64) (state, error) {
 	oldest := w.t.now().Add(-redeliver).UnixMilli()
 	r := newBackward(w.log, size)
 	for at := size; ; {
 		l, err := r.prev()
 		if err == io.EOF {
-			return at, nil
+			return state{0, at}, nil
 		}
 		if err != nil {
-			return 0, err
+			return state{}, err
 		}
 		if e, ok := parseLine(l.b); ok && e.AtMS < oldest {
-			return at, nil
+			return state{e.Seq, at}, nil
 		}
 		at = l.at
 	}
@@ -328,8 +329,10 @@ func (w *writer) append(entries ...*Entry) error {
 		crash("post.appended")
 		err = syncFile(w.log)
 	}
-	if err == nil && w.Offset == 0 { // the file may be new
-		err = syncDir(w.dir)
+	if err == nil && w.Offset == 0 { // the file may be new, and so may its directory
+		if err = syncDir(w.dir); err == nil {
+			err = syncDir(w.t.root.Path())
+		}
 	}
 	if err != nil {
 		if n > 0 { // nobody has been told of it

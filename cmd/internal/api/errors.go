@@ -78,6 +78,8 @@ func fault(err error) error {
 		noLocks   *runner.LockError
 		noRoom    *runner.LimitError
 		refused   *thread.InvalidError
+		tooLong   *thread.TooLongError
+		claimed   *thread.OverlapError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -103,6 +105,11 @@ func fault(err error) error {
 		e := invalid(refused.Field, refused.Value, refused.Why)
 		e.cause = err
 		return e
+	case errors.As(err, &tooLong):
+		return &Error{Code: LimitExceeded, Message: "text: " + shown(tooLong.Text) + " is too long: a post has at most 8192 bytes",
+			Hint: "put it into a file and post its path", cause: err}
+	case errors.As(err, &claimed):
+		return &Error{Code: Conflict, Message: err.Error(), Hint: "mention the owner and wait for the reply, or claim something else: space-job thread claims", cause: err}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -73,6 +73,9 @@ func (c *command) flagNames() (all, withValue []string) {
 			withValue = append(withValue, names...)
 		}
 	})
+	if c.asMember {
+		all, withValue = append(all, "--member"), append(withValue, "--member")
+	}
 	if !c.textOnly {
 		all = append(all, "--json")
 	}
@@ -84,6 +87,8 @@ func values(f *pflag.Flag) []string {
 	switch placeholder(f) {
 	case "STATE":
 		return api.States()
+	case "KIND":
+		return []string{"agent", "person"}
 	case "ENCODING":
 		return []string{"base64", "utf-8"}
 	}
@@ -107,7 +112,9 @@ _space_job() {
     ((COMP_CWORD > 0)) && prev=${COMP_WORDS[COMP_CWORD-1]}
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
-        if [[ ${COMP_WORDS[i]} != -* ]]; then
+        if [[ ${COMP_WORDS[i]} == --member ]]; then
+            ((i++))
+        elif [[ ${COMP_WORDS[i]} != -* ]]; then
             command=${COMP_WORDS[i]} at=$i
             break
         fi
@@ -131,7 +138,7 @@ _space_job() {
 	}
 	b.WriteString(`    case $command in
     '')
-        COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --help --version' -- "$cur"))
+        COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --member --help --version' -- "$cur"))
         return
         ;;
 `)
@@ -169,6 +176,9 @@ _space_job() {
             ;;
         --state)
             COMPREPLY=($(compgen -W '` + strings.Join(api.States(), " ") + `' -- "$cur"))
+            ;;
+        --kind)
+            COMPREPLY=($(compgen -W 'agent person' -- "$cur"))
             ;;
         --encoding)
             COMPREPLY=($(compgen -W 'base64 utf-8' -- "$cur"))
@@ -235,7 +245,7 @@ _space_job() {
 		b.WriteString("        " + single(c.name+":"+strings.ReplaceAll(c.summary, ":", `\:`)) + "\n")
 	}
 	b.WriteString(`    )
-    _arguments -C '--json[print JSON]' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
+    _arguments -C '--json[print JSON]' '--member[who you are]:NAME:' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
     case $state in
     command)
         _describe command commands
@@ -310,6 +320,9 @@ func (c *command) zshArguments(b *strings.Builder) {
 	if !c.textOnly {
 		b.WriteString("'--json[print JSON]' ")
 	}
+	if c.asMember {
+		b.WriteString(single("--member["+zshText(memberMeaning)+"]:NAME:") + " ")
+	}
 	b.WriteString("'--help[show help]'")
 	switch c.operand {
 	case operandJob, operandRunning:
@@ -352,6 +365,7 @@ function __space_job_ids
 end
 complete -c space-job -f
 complete -c space-job -n __fish_use_subcommand -l json -d 'print JSON'
+complete -c space-job -n __fish_use_subcommand -l member -x -d 'who you are'
 complete -c space-job -n __fish_use_subcommand -s h -l help -d 'show help'
 complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 `)
@@ -394,6 +408,9 @@ complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 			}
 			b.WriteString(" -d " + single(f.Usage) + "\n")
 		})
+		if c.asMember {
+			b.WriteString(line + " -l member -x -d " + single(memberMeaning) + "\n")
+		}
 		if !c.textOnly {
 			b.WriteString(line + " -l json -d 'print JSON'\n")
 		}

@@ -1,0 +1,236 @@
+package thread
+
+import (
+	"context"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Limits of a read.
+const (
+	DefaultRead = 50
+	MaxRead     = 1000
+)
+
+// Range says which entries to read: those after one, those before one, or with
+// neither the newest.
+type Range struct {
+	After  *int64
+	Before *int64
+	N      int // most; 0: DefaultRead
+}
+
+// Read is a piece of the thread, oldest first.
+type Read struct {
+	Entries       []Entry `json:"entries"`
+	Cursor        int64   `json:"cursor"` // what comes next is after it
+	HasMoreBefore bool    `json:"has_more_before"`
+}
+
+// Read reads entries. It costs what is read, however long the thread is.
+func (t *Thread) Read(r Range) (Read, error) {
+	res := Read{Entries: []Entry{}}
+	for _, bound := range []struct {
+		field string
+		seq   *int64
+	}{{"after", r.After}, {"before", r.Before}} {
+		if bound.seq != nil && *bound.seq < 0 {
+			return res, &InvalidError{bound.field, strconv.FormatInt(*bound.seq, 10), "is below zero"}
+		}
+	}
+	switch {
+	case r.After != nil && r.Before != nil:
+		return res, &InvalidError{"before", strconv.FormatInt(*r.Before, 10), "is given beside an after: one of them"}
+	case r.N < 0 || r.N > MaxRead:
+		return res, &InvalidError{"n", strconv.Itoa(r.N), "is not within 1.." + strconv.Itoa(MaxRead)}
+	case r.N == 0:
+		r.N = DefaultRead
+	}
+	if r.After != nil {
+		res.Cursor = *r.After
+	}
+	f, size, err := t.openLog()
+	if f == nil || err != nil {
+		return res, err
+	}
+	defer f.Close()
+	if r.After != nil {
+		return res, t.readAfter(&res, f, size, *r.After, r.N)
+	}
+	end := size
+	if r.Before != nil {
+		if end, err = search(f, size, *r.Before); err != nil {
+			return res, err
+		}
+	}
+	return res, t.readBefore(&res, f, end, r.N)
+}
+
+func (t *Thread) readAfter(res *Read, f *os.File, size, after int64, n int) error {
+	at, err := search(f, size, after+1)
+	if err != nil {
+		return err
+	}
+	res.HasMoreBefore = at > 0
+	r := newForward(f, at, size)
+	for len(res.Entries) < n {
+		l, err := r.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if e, ok := parseLine(l.b); ok {
+			res.Entries = append(res.Entries, e)
+			res.Cursor = e.Seq
+		} else {
+			t.warnLine(f, l)
+		}
+	}
+	return nil
+}
+
+func (t *Thread) readBefore(res *Read, f *os.File, end int64, n int) error {
+	r := newBackward(f, end)
+	for len(res.Entries) < n {
+		l, err := r.prev()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		res.HasMoreBefore = l.at > 0
+		if e, ok := parseLine(l.b); ok {
+			res.Entries = append(res.Entries, e)
+		} else {
+			t.warnLine(f, l)
+		}
+	}
+	slices.Reverse(res.Entries)
+	if len(res.Entries) > 0 {
+		res.Cursor = res.Entries[len(res.Entries)-1].Seq
+	}
+	return nil
+}
+
+func (t *Thread) warnLine(f *os.File, l line) {
+	t.warn("%s: bytes %d to %d are no entry: passed over", f.Name(), l.at, l.next)
+}
+
+// Follow is Read that waits, until ctx is done, for the first entry that is
+// there to be read: without a bound, for one that is posted after the call.
+func (t *Thread) Follow(ctx context.Context, r Range) (Read, error) {
+	if r.Before != nil {
+		return Read{Entries: []Entry{}}, &InvalidError{"before", strconv.FormatInt(*r.Before, 10), "is in the past: there is nothing to wait for"}
+	}
+	w := newWatch(t.path(threadDir), t.path(threadDir, logName))
+	defer w.close()
+	if r.After == nil {
+		end, err := t.End()
+		if err != nil {
+			return Read{Entries: []Entry{}}, err
+		}
+		r.After = &end
+	}
+	for {
+		res, err := t.Read(r)
+		if err != nil || len(res.Entries) > 0 || w.wait(ctx) != nil {
+			return res, err
+		}
+	}
+}
+
+// How long a watch waits without a word from the kernel.
+const (
+	slowPoll  = 500 * time.Millisecond
+	blindPoll = 20 * time.Millisecond
+)
+
+// watch waits for changes below a directory. Where the kernel has no more
+// watches to give, or the directory is not there, it polls.
+type watch struct {
+	path   string // what is looked at
+	events *fsnotify.Watcher
+	hint   chan struct{}
+	drain  sync.WaitGroup
+	seen   [2]int64
+}
+
+// newWatch starts to watch: a change after it returns is not missed by the next
+// wait.
+func newWatch(dir, path string) *watch {
+	w := &watch{path: path, hint: make(chan struct{}, 1)}
+	w.seen = w.glance()
+	events, err := fsnotify.NewWatcher()
+	if err != nil {
+		return w
+	}
+	if events.Add(dir) != nil {
+		_ = events.Close()
+		return w
+	}
+	w.events = events
+	w.drain.Go(func() {
+		for {
+			var ok bool
+			select {
+			case _, ok = <-events.Events:
+			case _, ok = <-events.Errors: // the queue overflowed: something changed
+			}
+			if !ok {
+				return
+			}
+			select {
+			case w.hint <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return w
+}
+
+func (w *watch) glance() [2]int64 {
+	info, err := os.Lstat(w.path)
+	if err != nil {
+		return [2]int64{-1, 0}
+	}
+	return [2]int64{info.Size(), info.ModTime().UnixNano()}
+}
+
+// wait returns nil when something may have changed.
+func (w *watch) wait(ctx context.Context) error {
+	poll := slowPoll
+	if w.events == nil {
+		poll = blindPoll
+	}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.hint:
+			return nil
+		case <-tick.C:
+		}
+		if now := w.glance(); now != w.seen {
+			w.seen = now
+			return nil
+		}
+	}
+}
+
+func (w *watch) close() {
+	if w.events != nil {
+		_ = w.events.Close()
+		w.drain.Wait()
+	}
+}
