@@ -247,7 +247,7 @@ func (c *Claim) create(id jobdir.ID) error {
 // job is left as it is: this start will not get that id.
 func (c *Claim) takeOver(id jobdir.ID) (done bool, err error) {
 	path := filepath.Join(c.dir, string(id))
-	f, err := lockEntry(path)
+	f, err := lockEntry(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -287,16 +287,34 @@ func (c *Claim) Release() {
 	}
 }
 
-// lockEntry opens and locks what has the path, waiting for who has it. The error
-// is fs.ErrNotExist where there is nothing.
-func lockEntry(path string) (*os.File, error) {
+// saveWithin is how long a daemon waits for a starter, or for who asks for
+// another attempt, before it goes on without the lock: they may have been
+// stopped, and all that can be lost is that somebody asked.
+const saveWithin = 100 * time.Millisecond
+
+// lockEntry opens and locks what has the path, waiting for who has it: not longer
+// than within, or for good where that is 0. The error is fs.ErrNotExist where
+// there is nothing.
+func lockEntry(path string, within time.Duration) (*os.File, error) {
+	lock := record.LockWait
+	if within > 0 {
+		end := time.Now().Add(within)
+		lock = func(fd int) error {
+			for {
+				if err := record.Lock(fd); err != record.ErrLocked || time.Now().After(end) {
+					return passLocked(err)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
 	for {
 		fd, err := record.Open(-1, path, syscall.O_RDWR|syscall.O_NONBLOCK, 0)
 		if err != nil {
 			return nil, err
 		}
 		f := os.NewFile(uintptr(fd), path)
-		if err := record.LockWait(fd); err != nil {
+		if err := lock(fd); err != nil {
 			f.Close()
 			return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 		}
@@ -305,6 +323,13 @@ func lockEntry(path string) (*os.File, error) {
 		}
 		f.Close() // replaced or removed meanwhile
 	}
+}
+
+func passLocked(err error) error {
+	if err == record.ErrLocked {
+		return nil
+	}
+	return err
 }
 
 // named reports whether path names the open file.
@@ -331,10 +356,7 @@ func dropIfNone(root *jobdir.Root, id jobdir.ID) (dropped bool, err error) {
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	if err := record.Lock(fd); err != nil {
-		if err == record.ErrLocked {
-			err = nil
-		}
-		return false, err
+		return false, passLocked(err)
 	}
 	if !named(f, path) {
 		return false, nil
@@ -350,7 +372,7 @@ func dropIfNone(root *jobdir.Root, id jobdir.ID) (dropped bool, err error) {
 // be tried again meanwhile is kept, and noted in e. With sync it is durable.
 func saveEntry(root *jobdir.Root, e *Entry, sync bool) error {
 	path := entryPath(root, e.Job)
-	f, err := lockEntry(path)
+	f, err := lockEntry(path, saveWithin)
 	if err != nil {
 		return err
 	}
@@ -373,7 +395,7 @@ func (e *Entry) takeRetries(now *Entry) {
 // replaceFile writes a file and puts it in the place of what has its name.
 func replaceFile(path string, b []byte, sync bool) (err error) {
 	dir, name := filepath.Split(path)
-	temp := newPrefix + name + "-" + strconv.Itoa(os.Getpid())
+	temp := newPrefix + name // whoever replaces a file has its lock, or is alone
 	f, err := os.OpenFile(filepath.Join(dir, temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -499,7 +521,7 @@ func RetrySink(root *jobdir.Root, name string) (int, error) {
 }
 
 func retry(path string, id jobdir.ID, sink string) (bool, error) {
-	f, err := lockEntry(path)
+	f, err := lockEntry(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

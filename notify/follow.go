@@ -1,0 +1,1140 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/jobdir/record"
+	"space-job/notify/thread"
+)
+
+// How often things are looked at that nobody reports.
+const (
+	slowSweep  = 30 * time.Second
+	blindSweep = 500 * time.Millisecond // where the kernel reports nothing
+	pruneEvery = time.Hour
+	firstPrune = 5 * time.Minute // not at once: a daemon that starts has better things to do
+
+	batch    = 128 // messages that are brought on together: they share what is synced
+	together = 8   // files that are written at once
+)
+
+// Time limits of one attempt. What a hook calls has a limit of its own, and is
+// done by then.
+const (
+	sinkWithin    = 20 * time.Second
+	desktopWithin = 10 * time.Second
+	leaveWithin   = 300 * time.Millisecond // what is under way when Follow is to end
+)
+
+// soon is a time that has come.
+var soon = time.Unix(0, 1)
+
+// Follow brings the messages of a root to those who are to have them, until ctx
+// is done. Only one process may do so: who calls it holds the [Lock]. It also
+// writes down the jobs that are lost, runs the wakers of mentions, and prunes
+// once an hour.
+//
+// It returns nil when ctx is done, and an error only where it cannot begin.
+func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
+	f, err := newFollower(root, h)
+	if err != nil {
+		return err
+	}
+	defer f.watch.close()
+	// What is running when the end comes is told so, and given a moment.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.run(ctx)
+	done := make(chan struct{})
+	go func() {
+		f.work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(leaveWithin):
+	}
+	return nil
+}
+
+// follower is the state of Follow. All of it belongs to the one goroutine that
+// runs it; what others find out comes to it as a function that it calls.
+type follower struct {
+	root   *jobdir.Root
+	thread *thread.Thread
+	hooks  Hooks
+	watch  *watcher
+
+	jobs    map[jobdir.ID]*followed // that have an entry
+	results chan func()
+	work    sync.WaitGroup // sinks, wakers, a prune
+
+	sweepAt, pruneAt time.Time
+	unended          map[jobdir.ID]*jobdir.Job // every job without an end, at the last sweep
+	ended            map[[13]byte]struct{}     // every other job
+	jobsChanged      time.Time                 // of the jobs directory, when it was last listed
+	listed           time.Time
+	said             map[string]bool // complaints that need no repeating
+
+	lanes      map[string]*lane // by sink
+	configs    map[string]SinkConfig
+	configsAt  time.Time
+	notifying  bool // a desktop notification is being shown
+	waking     map[string]bool
+	wakesDirty bool
+	wakesAt    time.Time // when the next pending wake is due, zero for none
+}
+
+// followed is a job that has an entry.
+type followed struct {
+	job     *jobdir.Job
+	entry   *Entry
+	due     time.Time     // when to look at it again; zero: when something is reported
+	pause   time.Duration // until the look after the next
+	watched bool
+	ended   bool
+	saved   uint64 // hash of the entry as it was last written
+	told    string // what was last said about it
+}
+
+// lane is the way to one sink: one message at a time, so that one that does not
+// answer is not asked a thousand times over.
+type lane struct {
+	busy      bool
+	fails     int // in a row
+	notBefore time.Time
+}
+
+func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
+	outbox, err := root.MakeDir(record.Outbox)
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{
+		root: root, thread: thread.Open(root), hooks: h,
+		jobs: map[jobdir.ID]*followed{}, results: make(chan func()),
+		unended: map[jobdir.ID]*jobdir.Job{}, said: map[string]bool{},
+		lanes: map[string]*lane{}, waking: map[string]bool{}, wakesDirty: true,
+	}
+	f.thread.Warn = func(line string) { f.say("thread: %s", line) }
+	_, wakes := f.thread.Dirs()
+	below, err := filepath.Rel(root.Path(), wakes)
+	if err == nil {
+		_, err = root.MakeDir(strings.Split(below, string(filepath.Separator))...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.watch = newWatcher(outbox, wakes)
+	if f.watch.events == nil {
+		f.say("the kernel reports no changes of files: looking every %v", blindSweep)
+	}
+	f.pruneAt = time.Now().Add(firstPrune)
+	return f, nil
+}
+
+func (f *follower) say(format string, args ...any) {
+	if f.hooks.Log != nil {
+		f.hooks.Log.Printf(format, args...)
+	}
+}
+
+// sayOnce is say for what would be found again and again.
+func (f *follower) sayOnce(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if !f.said[line] {
+		f.said[line] = true
+		f.say("%s", line)
+	}
+}
+
+func (f *follower) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		f.look()
+		next := f.step(ctx, time.Now())
+		timer.Reset(max(time.Until(next), 0))
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.watch.hint:
+		case <-timer.C:
+		case result := <-f.results:
+			result()
+			for more := true; more; { // those that came at the same time
+				select {
+				case result := <-f.results:
+					result()
+				default:
+					more = false
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// begin runs something that may take long beside the loop. What it returns is
+// called by the loop.
+func (f *follower) begin(ctx context.Context, work func(context.Context) (result func())) {
+	f.work.Go(func() {
+		result := work(ctx)
+		if ctx.Err() != nil {
+			return // what was cut short is no result
+		}
+		select {
+		case f.results <- result:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// look takes in what was reported.
+func (f *follower) look() {
+	s := f.watch.take()
+	if s.all {
+		f.sweepAt = time.Time{}
+	}
+	f.wakesDirty = f.wakesDirty || s.wakes
+	for id := range s.entries {
+		f.notice(id)
+	}
+	for id := range s.ended {
+		if fd := f.jobs[id]; fd != nil {
+			fd.due = soon
+		}
+	}
+}
+
+// step does what is due, and returns when to come again at the latest.
+func (f *follower) step(ctx context.Context, now time.Time) time.Time {
+	if !now.Before(f.sweepAt) {
+		f.sweep(now)
+		f.sweepAt = now.Add(slowSweep)
+		if f.watch.events == nil {
+			f.sweepAt = now.Add(blindSweep)
+		}
+	}
+	var ready []*followed
+	for _, fd := range f.jobs {
+		if fd.due.IsZero() || fd.due.After(now) {
+			continue
+		}
+		fd.due = time.Time{}
+		if !fd.ended {
+			f.examine(fd, now)
+		}
+		if fd.ended && f.jobs[fd.job.ID()] == fd {
+			ready = append(ready, fd)
+		}
+	}
+	slices.SortFunc(ready, func(a, b *followed) int { return strings.Compare(string(a.job.ID()), string(b.job.ID())) })
+	for _, fd := range ready[min(batch, len(ready)):] {
+		fd.due = now
+	}
+	f.deliver(ready[:min(batch, len(ready))], now)
+	sendAt := f.sendAll(ctx, now)
+	f.wakeAll(ctx, now)
+	if !now.Before(f.pruneAt) {
+		f.pruneAt = now.Add(pruneEvery)
+		f.begin(ctx, f.prune)
+	}
+
+	next := f.sweepAt
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	earlier(f.pruneAt)
+	earlier(f.wakesAt)
+	earlier(sendAt)
+	for _, fd := range f.jobs {
+		earlier(fd.due)
+	}
+	return next
+}
+
+// sweep looks at everything that no report is needed for.
+func (f *follower) sweep(now time.Time) {
+	f.watch.refresh()
+	f.wakesDirty = true
+	ids, err := outboxIDs(f.root)
+	if err != nil {
+		f.sayOnce("outbox: %v", err)
+		return
+	}
+	there := make(map[jobdir.ID]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+		if f.jobs[id] == nil {
+			f.notice(id)
+		}
+	}
+	for id, fd := range f.jobs {
+		if !there[id] {
+			f.forget(fd)
+		}
+	}
+	f.sweepNew(now)
+	f.sweepJobs(now)
+	for _, fd := range f.jobs {
+		if fd.due.IsZero() && (!fd.ended && !fd.watched || fd.ended && fd.stuck()) {
+			fd.due = now // something went wrong when it was last looked at
+		}
+	}
+	// Mentions whose poster was killed before they were in an inbox.
+	if entries, _ := f.thread.Dirs(); exists(filepath.Join(entries, "log")) {
+		if _, err := f.thread.PostJobs(nil); err != nil {
+			f.sayOnce("thread: %v", err)
+		}
+	}
+}
+
+// sweepNew removes what starts that were killed have left in the outbox.
+func (f *follower) sweepNew(now time.Time) {
+	entries, err := os.ReadDir(outboxDir(f.root))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !strings.HasPrefix(e.Name(), newPrefix) || now.Sub(info.ModTime()) < time.Hour {
+			continue
+		}
+		_ = os.Remove(filepath.Join(outboxDir(f.root), e.Name()))
+	}
+}
+
+// sweepJobs looks at every job that has no end, and writes down those that are
+// lost. Jobs that have ended cost nothing: they are listed again only when
+// something has changed in their directory.
+func (f *follower) sweepJobs(now time.Time) {
+	dir := filepath.Join(f.root.Path(), record.Jobs)
+	info, err := os.Lstat(dir)
+	if err != nil {
+		f.sayOnce("jobs: %v", err)
+		return
+	}
+	// A change in the moment of the listing need not show in the time.
+	if f.ended == nil || !info.ModTime().Equal(f.jobsChanged) || f.listed.Sub(f.jobsChanged) < 2*time.Second {
+		ids, err := f.root.IDs()
+		if err != nil {
+			f.sayOnce("jobs: %v", err)
+			return
+		}
+		f.jobsChanged, f.listed = info.ModTime(), now
+		ended := make(map[[13]byte]struct{}, len(ids))
+		unended := map[jobdir.ID]*jobdir.Job{}
+		for _, id := range ids {
+			key := [13]byte([]byte(id))
+			_, known := f.ended[key]
+			switch {
+			case known || hasExit(dir, id):
+				ended[key] = struct{}{}
+			case f.unended[id] != nil:
+				unended[id] = f.unended[id]
+			default:
+				unended[id] = f.root.Job(id)
+			}
+		}
+		f.ended, f.unended = ended, unended
+	}
+	for id, j := range f.unended {
+		alive, err := j.Alive()
+		if err == nil && alive {
+			continue
+		}
+		if !hasExit(dir, id) && !f.recordLost(j, now) {
+			continue
+		}
+		delete(f.unended, id)
+		f.ended[[13]byte([]byte(id))] = struct{}{}
+		if fd := f.jobs[id]; fd != nil {
+			fd.due = now
+		}
+	}
+}
+
+// hasExit is a cheap look at whether a job's end is there.
+func hasExit(jobs string, id jobdir.ID) bool {
+	info, err := os.Lstat(jobs + "/" + string(id) + "/" + record.Exit)
+	return err == nil && info.Size() > 0
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// recordLost writes down that a job is lost, if it is. It reports whether the job
+// has an end by now.
+func (f *follower) recordLost(j *jobdir.Job, now time.Time) bool {
+	recorded, err := j.RecordLost(now)
+	switch {
+	case err == nil && recorded:
+		f.say("job %s is lost: its runner is gone", j.ID())
+		return true
+	case err == nil:
+		state, err := j.State()
+		return err == nil && state != jobdir.Running && state != jobdir.Lost
+	case errors.Is(err, jobdir.ErrNotFound), errors.Is(err, jobdir.ErrForeign), errors.Is(err, jobdir.ErrNewerFormat):
+	case errors.As(err, new(*jobdir.DamagedError)):
+		f.sayOnce("%v", err)
+	default:
+		f.sayOnce("job %s cannot be written down as lost: %v", j.ID(), err)
+	}
+	return false
+}
+
+// notice takes in an entry that has appeared, changed or gone.
+func (f *follower) notice(id jobdir.ID) {
+	path := entryPath(f.root, id)
+	fd := f.jobs[id]
+	e, err := readEntry(path, id)
+	var damaged *damagedEntry
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		if fd != nil {
+			f.forget(fd)
+		}
+		return
+	case errors.As(err, &damaged):
+		if e = f.restore(damaged, id, fd); e == nil {
+			return
+		}
+	default:
+		f.sayOnce("outbox: %v", err)
+		return
+	}
+	if fd != nil {
+		fd.entry.takeRetries(e)
+		f.hurry(fd, e)
+		return
+	}
+	j := f.root.Job(id)
+	if _, ok := readReceipt(j); ok { // the last step was not done
+		if err := os.Remove(path); err != nil {
+			f.sayOnce("outbox: %v", err)
+		}
+		return
+	}
+	f.jobs[id] = &followed{job: j, entry: e, due: soon}
+}
+
+// hurry makes attempts due that somebody asked for.
+func (f *follower) hurry(fd *followed, asked *Entry) {
+	for name, t := range fd.entry.Sinks {
+		if there, ok := asked.Sinks[name]; ok && t.State == Pending && there.State == Pending && there.NextAt == nil && t.NextAt != nil {
+			t.NextAt = nil
+			fd.entry.Sinks[name] = t
+			if l := f.lanes[name]; l != nil {
+				l.fails, l.notBefore = 0, time.Time{}
+			}
+		}
+	}
+}
+
+// restore sets a damaged entry aside, and makes it anew of what is known.
+func (f *follower) restore(damaged *damagedEntry, id jobdir.ID, fd *followed) *Entry {
+	aside, err := damaged.setAside()
+	if err != nil {
+		f.sayOnce("%v; it cannot be set aside: %v", damaged, err)
+		return nil
+	}
+	var e *Entry
+	if fd != nil {
+		e = fd.entry
+	} else if info, err := f.root.Job(id).Read(); err == nil && info.Cmd != nil && info.Cmd.Notify {
+		made := entryOf(info.Cmd)
+		e = &made
+	}
+	if e == nil {
+		f.say("%v: set aside as %s; there is no job that it could be of", damaged, aside)
+		return nil
+	}
+	f.say("%v: set aside as %s, and made anew of what the job says", damaged, aside)
+	if err := replaceFile(entryPath(f.root, id), marshal(e), true); err != nil {
+		f.sayOnce("outbox: %v", err)
+	}
+	return e
+}
+
+// forget stops following a job.
+func (f *follower) forget(fd *followed) {
+	if fd.watched {
+		f.watch.leave(fd.job)
+	}
+	delete(f.jobs, fd.job.ID())
+}
+
+// complain says what keeps a message from going on, once.
+func (f *follower) complain(fd *followed, err error) {
+	if fd.told != err.Error() {
+		fd.told = err.Error()
+		f.say("job %s: %v", fd.job.ID(), err)
+	}
+}
+
+// examine looks whether a job has ended.
+func (f *follower) examine(fd *followed, now time.Time) {
+	for {
+		state, err := fd.job.State()
+		switch {
+		case errors.Is(err, jobdir.ErrNotFound):
+			f.examineNone(fd, now)
+			return
+		case errors.As(err, new(*jobdir.DamagedError)):
+			fd.entry.Thread.Error = err.Error()
+			f.save(fd, false) // so that status says so, too
+			f.complain(fd, err)
+			return
+		case err != nil:
+			f.complain(fd, err)
+			return
+		case state == jobdir.Lost && !f.recordLost(fd.job, now):
+			if state, err := fd.job.State(); err != nil || state != jobdir.Running {
+				return // not ours to write down, or not now: the next sweep tries again
+			}
+			continue
+		case state != jobdir.Running:
+			crash("follow.ended")
+			fd.ended = true
+			if fd.watched {
+				f.watch.leave(fd.job)
+				fd.watched = false
+			}
+			return
+		case fd.watched:
+			return
+		}
+		if fd.watched = f.watch.follow(fd.job); !fd.watched {
+			fd.due = now.Add(blindSweep)
+			return
+		}
+		// It may have ended before it was watched.
+	}
+}
+
+// examineNone deals with an entry whose job is not there: not yet, as long as
+// its starter holds it, or no more.
+func (f *follower) examineNone(fd *followed, now time.Time) {
+	dropped, err := dropIfNone(f.root, fd.job.ID())
+	switch {
+	case err != nil:
+		f.complain(fd, err)
+	case dropped:
+		f.forget(fd)
+	default:
+		fd.pause = min(max(2*fd.pause, time.Millisecond), blindSweep)
+		fd.due = now.Add(fd.pause)
+	}
+}
+
+// save writes an entry down, if it is another by now.
+func (f *follower) save(fd *followed, sync bool) {
+	h := fnv.New64a()
+	h.Write(marshal(fd.entry))
+	if fd.saved == h.Sum64() {
+		return
+	}
+	switch err := saveEntry(f.root, fd.entry, sync); {
+	case err == nil:
+		fd.saved = h.Sum64()
+	case !errors.Is(err, fs.ErrNotExist):
+		f.complain(fd, err)
+	}
+}
+
+// each calls do for all of them, several at a time.
+func each(list []*followed, do func(*followed)) {
+	if len(list) == 1 {
+		do(list[0])
+		return
+	}
+	var wg sync.WaitGroup
+	next := make(chan *followed)
+	for range min(together, len(list)) {
+		wg.Go(func() {
+			for fd := range next {
+				do(fd)
+			}
+		})
+	}
+	for _, fd := range list {
+		next <- fd
+	}
+	close(next)
+	wg.Wait()
+}
+
+// failed notes an attempt that failed, and when the next one is due.
+func (t *Target) failed(err error, now time.Time) {
+	t.Attempts++
+	t.Error = err.Error()
+	at := now.Add(Backoff(t.Attempts, rand.Float64)).UTC().Truncate(time.Millisecond)
+	t.NextAt = &at
+}
+
+func (t *Target) delivered() {
+	t.Attempts++
+	t.State, t.Error, t.NextAt = Delivered, "", nil
+}
+
+// delivery is one pass over a message.
+type delivery struct {
+	*followed
+	message Message
+	err     error // the message cannot be made
+}
+
+// deliver brings messages of jobs that have ended on: into the thread, then into
+// inboxes. What is left then, sinks and wakers, takes its own time. Each step
+// finds what an earlier pass has done, so that it may be cut short anywhere.
+func (f *follower) deliver(list []*followed, now time.Time) {
+	if len(list) == 0 {
+		return
+	}
+	passes := make(map[*followed]*delivery, len(list))
+	var made []*followed
+	for _, fd := range list {
+		passes[fd] = &delivery{followed: fd}
+	}
+	each(list, func(fd *followed) {
+		if !fd.needsMessage() {
+			return
+		}
+		d := passes[fd]
+		d.message, d.err = MessageOf(fd.job)
+		if d.err == nil && fd.entry.Thread.State == Pending {
+			d.err = syncDir(fd.job.Dir()) // nothing is said of an end that a power failure could take back
+		}
+	})
+	unposted := false
+	for _, fd := range list {
+		switch d := passes[fd]; {
+		case errors.Is(d.err, jobdir.ErrNotFound), errors.Is(d.err, ErrNotEnded):
+			fd.ended, fd.due = false, now.Add(time.Millisecond)
+		case d.err != nil:
+			fd.entry.Thread.failed(d.err, now)
+			fd.due = *fd.entry.Thread.NextAt
+			f.complain(fd, d.err)
+			f.save(fd, false)
+		default:
+			made = append(made, fd)
+			unposted = unposted || fd.entry.Thread.State == Pending
+		}
+	}
+	if unposted {
+		if err := syncDir(filepath.Join(f.root.Path(), record.Jobs)); err != nil {
+			f.sayOnce("%v", err)
+		}
+		made = f.post(made, passes, now)
+	}
+	if len(made) == 0 {
+		return
+	}
+	each(made, func(fd *followed) { f.tell(passes[fd], now) })
+	crash("follow.put")
+	var done, rest []*followed
+	for _, fd := range made {
+		if fd.entry.state() == Pending || fd.keepsFailed() {
+			rest = append(rest, fd)
+		} else {
+			done = append(done, fd)
+		}
+	}
+	each(rest, func(fd *followed) { f.save(fd, true) })
+	crash("follow.marked")
+	each(done, f.finish)
+	for _, fd := range done {
+		if fd.entry == nil {
+			f.forget(fd)
+		}
+	}
+	for _, fd := range rest {
+		for _, t := range append([]Target{fd.entry.Inbox}, slices.Collect(maps.Values(fd.entry.Wakes))...) {
+			if t.State == Pending && t.NextAt != nil && (fd.due.IsZero() || t.NextAt.Before(fd.due)) {
+				fd.due = *t.NextAt
+			}
+		}
+	}
+}
+
+// needsMessage: not where only sinks are left.
+func (fd *followed) needsMessage() bool {
+	e := fd.entry
+	if e.Thread.State == Pending || e.Inbox.State == Pending {
+		return true
+	}
+	for _, t := range e.Wakes {
+		if t.State == Pending {
+			return true
+		}
+	}
+	return false
+}
+
+// stuck: there is something to do, and nothing that will report it.
+func (fd *followed) stuck() bool {
+	if fd.entry.state() != Pending {
+		return !fd.keepsFailed()
+	}
+	return fd.needsMessage()
+}
+
+// keepsFailed: what a sink has refused stays in the outbox, for somebody to ask
+// for another attempt.
+func (fd *followed) keepsFailed() bool {
+	for _, t := range fd.entry.Sinks {
+		if t.State == Failed {
+			return true
+		}
+	}
+	return false
+}
+
+// post puts the messages that are not in the thread there, all at once, and
+// returns those that are.
+func (f *follower) post(list []*followed, passes map[*followed]*delivery, now time.Time) (posted []*followed) {
+	var fresh []*followed
+	var ends []thread.JobEnd
+	for _, fd := range list {
+		if e := fd.entry; e.Thread.State == Pending {
+			fresh = append(fresh, fd)
+			ends = append(ends, thread.JobEnd{Job: e.Job, Text: passes[fd].message.Text, Hops: e.Hops, After: e.ThreadAfter})
+		} else {
+			posted = append(posted, fd)
+		}
+	}
+	done, err := f.thread.PostJobs(ends)
+	if err != nil {
+		for _, fd := range fresh {
+			t := &fd.entry.Thread
+			t.failed(fmt.Errorf("post: %w", err), now)
+			fd.due = *t.NextAt
+			f.complain(fd, err)
+			f.save(fd, false)
+		}
+		return posted
+	}
+	crash("follow.posted")
+	sinks := f.sinks(now)
+	for i, fd := range fresh {
+		e := fd.entry
+		e.Thread.delivered()
+		e.Seq = done[i].Seq
+		e.Sinks = map[string]Target{}
+		for name := range sinks {
+			e.Sinks[name] = Target{State: Pending}
+		}
+		posted = append(posted, fd)
+	}
+	return posted
+}
+
+// sinks are the sinks that messages go to, by name, as they are now or were a
+// moment ago.
+func (f *follower) sinks(now time.Time) map[string]SinkConfig {
+	if f.hooks.Sink == nil {
+		return nil
+	}
+	if f.configs != nil && now.Sub(f.configsAt) < blindSweep && !now.Before(f.configsAt) {
+		return f.configs
+	}
+	list, damaged, err := Sinks(f.root)
+	if err != nil {
+		f.sayOnce("sinks: %v", err)
+		return f.configs
+	}
+	f.configs, f.configsAt = make(map[string]SinkConfig, len(list)), now
+	for _, c := range list {
+		f.configs[c.Name] = c
+	}
+	for _, d := range damaged {
+		f.sayOnce("sink %s: %s is passed over: %v", d.Name, d.Path, d.Err)
+		if old, ok := f.configs[d.Name]; ok {
+			f.configs[d.Name] = old
+		}
+	}
+	return f.configs
+}
+
+// tell puts the message into the inboxes of those who are to have it, and sees
+// what has become of waking them.
+func (f *follower) tell(d *delivery, now time.Time) {
+	e := d.entry
+	if e.Inbox.State == Pending && due(e.Inbox, now) {
+		f.tellStarter(d, now)
+	}
+	for name, t := range e.Wakes {
+		if t.State == Pending && due(t, now) && (name != e.Member || e.Inbox.State == Delivered) {
+			e.Wakes[name] = f.wakeState(d, name, t, now)
+		}
+	}
+	crash("follow.woken")
+}
+
+// wakeState is what has become of waking a member. One who did not start the job
+// gets the item for that here.
+func (f *follower) wakeState(d *delivery, name string, t Target, now time.Time) Target {
+	e := d.entry
+	it, err := f.thread.Item(name, string(e.Job))
+	switch {
+	case err == nil && name == e.Member && f.toShow(e, it):
+		return t
+	case err == nil:
+		return wakeOf(it)
+	case name == e.Member && errors.Is(err, thread.ErrNoItem): // it was answered long ago
+		return Target{State: None}
+	case name != e.Member: // not there, or damaged
+		it, err = f.thread.WakeOther(thread.Author{Member: e.Member, Kind: e.Kind}, e.Hops, d.item(name))
+	}
+	switch {
+	case err == nil:
+		return wakeOf(it)
+	case errors.Is(err, thread.ErrNoMember):
+		return Target{State: Failed, Attempts: t.Attempts + 1, Error: err.Error()}
+	}
+	t.failed(err, now)
+	return t
+}
+
+// toShow: a person who has no waker and has not taken the item is shown a
+// notification, once.
+func (f *follower) toShow(e *Entry, it thread.Item) bool {
+	return e.Kind == thread.Person && f.hooks.Desktop != nil && it.Wake.State == thread.WakeNone && it.State == thread.Unread
+}
+
+func due(t Target, now time.Time) bool { return t.NextAt == nil || !t.NextAt.After(now) }
+
+func (f *follower) tellStarter(d *delivery, now time.Time) {
+	e := d.entry
+	it := d.item(e.Member)
+	it.Hops = e.Hops
+	member, err := f.thread.Member(e.Member)
+	if err == nil && member.Wakeable() {
+		it.Wake.State = thread.WakePending
+	} else if err != nil && !errors.Is(err, thread.ErrNoMember) {
+		e.Inbox.failed(err, now)
+		return
+	}
+	if it, err = f.thread.PutItem(it); err != nil {
+		e.Inbox.failed(err, now)
+		return
+	}
+	e.Inbox.delivered()
+	if wake := wakeOf(it); f.toShow(e, it) {
+		e.Wakes[e.Member] = Target{State: Pending}
+	} else {
+		e.Wakes[e.Member] = wake
+	}
+}
+
+// item is the message as an item of somebody.
+func (d *delivery) item(to string) thread.Item {
+	m := &d.message
+	return thread.Item{
+		ID: string(m.Job), Kind: thread.KindJobEnd, To: to, From: thread.Author{Member: "daemon", Kind: thread.Daemon}, Seq: d.entry.Seq, Text: m.Text,
+		Job: string(m.Job), JobState: string(m.State), ExitCode: m.ExitCode, Offset: m.Offset,
+	}
+}
+
+// wakeOf is what an item says of waking its member.
+func wakeOf(it thread.Item) Target {
+	w := it.Wake
+	t := Target{Attempts: w.Attempts, Error: w.Error}
+	switch w.State {
+	case thread.WakePending:
+		t.State = Pending
+	case thread.WakeDone:
+		t.State = Delivered
+	case thread.WakeFailed:
+		t.State = Failed
+	case thread.WakeLimited:
+		t.State, t.Limit, t.RetryAfterMS = Limited, w.Limit, w.RetryAfterMS
+	default:
+		t.State = None
+	}
+	return t
+}
+
+// finish leaves the receipt, and then takes the entry away.
+func (f *follower) finish(fd *followed) {
+	err := writeReceipt(fd.job, fd.entry.Targets, time.Now())
+	if errors.Is(err, fs.ErrNotExist) { // the job is gone
+		err = nil
+	}
+	crash("follow.receipt")
+	if err == nil {
+		err = os.Remove(entryPath(f.root, fd.job.ID()))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	crash("follow.removed")
+	if err != nil {
+		f.complain(fd, err) // the next sweep tries again
+		return
+	}
+	fd.entry = nil
+}
+
+// sendAll gives every sink that is free its next message, and shows the next
+// desktop notification. It returns when to come again, zero for when something
+// is reported.
+func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) {
+	var sinks map[string]SinkConfig
+	best := map[string]*followed{}
+	var show *followed
+	for _, fd := range f.jobs {
+		if !fd.ended {
+			continue
+		}
+		e := fd.entry
+		if t := e.Wakes[e.Member]; e.Kind == thread.Person && t.State == Pending && e.Inbox.State == Delivered &&
+			!f.notifying && (show == nil || e.Job < show.entry.Job) {
+			if it, err := f.thread.Item(e.Member, string(e.Job)); err == nil && f.toShow(e, it) {
+				show = fd
+			}
+		}
+		for name, t := range e.Sinks {
+			if t.State == Delivered || f.hooks.Sink == nil {
+				continue
+			}
+			if sinks == nil {
+				if sinks = f.sinks(now); sinks == nil {
+					continue // they cannot be read: the next sweep tries again
+				}
+			}
+			if _, ok := sinks[name]; !ok { // removed: nobody is to have it there
+				delete(e.Sinks, name)
+				fd.due, next = now, now
+				continue
+			}
+			l := f.lane(name)
+			if t.State != Pending || l.busy {
+				continue
+			}
+			at := l.notBefore
+			if t.NextAt != nil && t.NextAt.After(at) {
+				at = *t.NextAt
+			}
+			switch b := best[name]; {
+			case at.After(now):
+				if next.IsZero() || at.Before(next) {
+					next = at
+				}
+			case b == nil || e.Job < b.entry.Job:
+				best[name] = fd
+			}
+		}
+	}
+	for name, fd := range best {
+		f.send(ctx, fd, sinks[name])
+	}
+	if show != nil {
+		f.show(ctx, show)
+	}
+	return next
+}
+
+func (f *follower) lane(name string) *lane {
+	l := f.lanes[name]
+	if l == nil {
+		l = &lane{}
+		f.lanes[name] = l
+	}
+	return l
+}
+
+// send makes one attempt to bring a message to a sink.
+func (f *follower) send(ctx context.Context, fd *followed, c SinkConfig) {
+	l := f.lane(c.Name)
+	l.busy = true
+	f.begin(ctx, func(ctx context.Context) func() {
+		m, err := MessageOf(fd.job)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, sinkWithin)
+			err = f.hooks.Sink(c).Deliver(ctx, m)
+			cancel()
+		}
+		crash("sink.asked")
+		return func() { f.sent(fd, c.Name, l, err) }
+	})
+}
+
+func (f *follower) sent(fd *followed, name string, l *lane, err error) {
+	l.busy = false
+	if f.jobs[fd.job.ID()] != fd {
+		return
+	}
+	t, ok := fd.entry.Sinks[name]
+	if !ok { // removed meanwhile
+		return
+	}
+	now := time.Now()
+	var permanent *PermanentError
+	var later *RetryError
+	switch {
+	case err == nil:
+		t.delivered()
+		l.fails = 0
+	case errors.As(err, &permanent):
+		t.Attempts++
+		t.State, t.Error, t.NextAt = Failed, err.Error(), nil
+		l.fails = 0
+		f.say("job %s: sink %s: given up: %v", fd.job.ID(), name, err)
+	default:
+		t.failed(err, now)
+		l.fails++
+		l.notBefore = now.Add(Backoff(l.fails, rand.Float64))
+		if errors.As(err, &later) && later.After > 0 {
+			at := now.Add(later.After).UTC().Truncate(time.Millisecond)
+			t.NextAt, l.notBefore = &at, at
+		}
+		if l.fails == 1 {
+			f.say("job %s: sink %s: %v", fd.job.ID(), name, err)
+		}
+	}
+	fd.entry.Sinks[name] = t
+	if t.State == Pending {
+		f.save(fd, false)
+	} else {
+		fd.due = now // it may be the last
+	}
+}
+
+// show makes the one attempt at a desktop notification.
+func (f *follower) show(ctx context.Context, fd *followed) {
+	f.notifying = true
+	f.begin(ctx, func(ctx context.Context) func() {
+		m, err := MessageOf(fd.job)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, desktopWithin)
+			err = f.hooks.Desktop(ctx, m)
+			cancel()
+		}
+		crash("desktop.shown")
+		return func() {
+			f.notifying = false
+			t := Target{State: Delivered, Attempts: 1}
+			if err != nil {
+				t.State, t.Error = None, err.Error() // it is in the inbox
+				f.sayOnce("desktop notification: %v", err)
+			}
+			if f.jobs[fd.job.ID()] == fd {
+				fd.entry.Wakes[fd.entry.Member] = t
+				fd.due = soon
+			}
+		}
+	})
+}
+
+// wakeAll runs the wakers that are due, one at a time for each member.
+func (f *follower) wakeAll(ctx context.Context, now time.Time) {
+	if !f.wakesDirty && (f.wakesAt.IsZero() || f.wakesAt.After(now)) {
+		return
+	}
+	f.wakesDirty, f.wakesAt = false, time.Time{}
+	items, err := f.thread.PendingWakes()
+	if err != nil {
+		f.sayOnce("inbox: %v", err)
+		return
+	}
+	pending := map[string]bool{}
+	for _, it := range items {
+		pending[it.To+"/"+it.ID] = true
+		switch {
+		case f.hooks.Wake == nil, f.waking[it.To]:
+		case it.Wake.NextAt.After(now):
+			if f.wakesAt.IsZero() || it.Wake.NextAt.Before(f.wakesAt) {
+				f.wakesAt = it.Wake.NextAt
+			}
+		default:
+			f.waking[it.To] = true
+			f.begin(ctx, func(ctx context.Context) func() { return f.wake(ctx, it) })
+		}
+	}
+	// What has been done about a wake, or taken up without one, is noted.
+	for _, fd := range f.jobs {
+		for name, t := range fd.entry.Wakes {
+			if fd.ended && t.State == Pending && fd.due.IsZero() && fd.entry.Thread.State == Delivered && !pending[name+"/"+string(fd.entry.Job)] {
+				if it, err := f.thread.Item(name, string(fd.entry.Job)); err != nil || name != fd.entry.Member || !f.toShow(fd.entry, it) {
+					fd.due = soon
+				}
+			}
+		}
+	}
+}
+
+// wake runs one waker, and notes what came of it.
+func (f *follower) wake(ctx context.Context, it thread.Item) func() {
+	member, err := f.thread.Member(it.To)
+	var next time.Time // zero: not again
+	if err == nil && !member.Wakeable() {
+		err = errors.New("there is nothing to run any more")
+	} else if err == nil {
+		if err = f.hooks.Wake(ctx, member, it); err != nil {
+			next = time.Now().Add(Backoff(it.Wake.Attempts+1, rand.Float64))
+		}
+	} else if !errors.Is(err, thread.ErrNoMember) {
+		next = time.Now().Add(Backoff(it.Wake.Attempts+1, rand.Float64))
+	}
+	crash("wake.run")
+	if ctx.Err() != nil {
+		return nil
+	}
+	noted := f.thread.WakeResult(it, err, next)
+	crash("wake.noted")
+	return func() {
+		delete(f.waking, it.To)
+		f.wakesDirty = true
+		if err != nil {
+			f.say("waking %s for %s: %v", it.To, it.ID, err)
+		}
+		if noted != nil && !errors.Is(noted, thread.ErrNoItem) {
+			f.say("waking %s for %s: %v", it.To, it.ID, noted)
+			// It would be run again at once, and nothing would remember it.
+			f.wakesDirty, f.wakesAt = false, time.Now().Add(blindSweep)
+		}
+		if fd := f.jobs[jobdir.ID(it.ID)]; fd != nil {
+			fd.due = time.Now()
+		}
+	}
+}
+
+// prune removes what ended long ago, as the command of that name does.
+func (f *follower) prune(context.Context) func() {
+	report, err := f.root.Prune(jobdir.Retention, time.Now(), Keeps(f.root))
+	return func() {
+		if err != nil {
+			f.say("prune: %v", err)
+		}
+		for _, err := range report.Errors {
+			f.say("prune: %v", err)
+		}
+		if n := len(report.Removed); n > 0 {
+			f.say("prune: removed %d jobs", n)
+		}
+		clear(f.said)
+		f.sweepAt = time.Time{}
+	}
+}
