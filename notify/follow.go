@@ -79,6 +79,8 @@ type follower struct {
 	watch  *watcher
 
 	jobs    map[jobdir.ID]*followed // that have an entry
+	fresh   []jobdir.ID             // entries that may not be durable yet
+	syncing bool
 	results chan func()
 	work    sync.WaitGroup // sinks, wakers, a prune
 
@@ -249,6 +251,7 @@ func (f *follower) step(ctx context.Context, now time.Time) time.Time {
 		fd.due = now
 	}
 	f.deliver(ready[:min(batch, len(ready))], now)
+	f.keep(ctx)
 	sendAt := f.sendAll(ctx, now)
 	f.wakeAll(ctx, now)
 	if !now.Before(f.pruneAt) {
@@ -269,6 +272,25 @@ func (f *follower) step(ctx context.Context, now time.Time) time.Time {
 		earlier(fd.due)
 	}
 	return next
+}
+
+// keep makes new entries durable.
+func (f *follower) keep(ctx context.Context) {
+	if f.syncing || len(f.fresh) == 0 {
+		return
+	}
+	f.syncing = true
+	fresh := f.fresh
+	f.fresh = nil
+	f.begin(ctx, func(context.Context) func() {
+		err := syncEntries(f.root, fresh)
+		return func() {
+			f.syncing = false
+			if err != nil {
+				f.sayOnce("outbox: %v", err)
+			}
+		}
+	})
 }
 
 // sweep looks at everything that no report is needed for.
@@ -437,6 +459,7 @@ func (f *follower) notice(id jobdir.ID) {
 		return
 	}
 	f.jobs[id] = &followed{job: j, entry: e, due: soon}
+	f.fresh = append(f.fresh, id)
 }
 
 // hurry makes attempts due that somebody asked for.

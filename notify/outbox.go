@@ -192,7 +192,8 @@ func NewClaim(root *jobdir.Root, e Entry) (*Claim, error) {
 }
 
 // Set writes the entry for a job that is about to appear, instead of that for an
-// id that was taken. It is durable when Set returns.
+// id that was taken. A start waits for no disk, as the job's own directory is not
+// synced then either: the daemon makes the entry durable as soon as it sees it.
 func (c *Claim) Set(id jobdir.ID) error {
 	c.Drop()
 	c.entry.Job = id
@@ -221,19 +222,11 @@ func (c *Claim) create(id jobdir.ID) error {
 	if err == nil {
 		_, err = f.Write(marshal(&c.entry))
 	}
-	if err == nil {
-		err = record.Sync(int(f.Fd()))
-	}
 	crash("claim.written")
 	if err == nil {
-		err = inDir(c.dir, func(d int) error {
-			if err := record.RenameNoReplace(d, temp, string(id)); err != nil {
-				return err
-			}
-			crash("claim.named")
-			return record.Sync(d)
-		})
+		err = inDir(c.dir, func(d int) error { return record.RenameNoReplace(d, temp, string(id)) })
 	}
+	crash("claim.named")
 	if err != nil {
 		_ = os.Remove(f.Name())
 		f.Close()
@@ -258,11 +251,7 @@ func (c *Claim) takeOver(id jobdir.ID) (done bool, err error) {
 		f.Close()
 		return true, nil
 	}
-	err = record.Write(int(f.Fd()), marshal(&c.entry))
-	if err == nil {
-		err = record.Sync(int(f.Fd()))
-	}
-	if err != nil {
+	if err := record.Write(int(f.Fd()), marshal(&c.entry)); err != nil {
 		f.Close()
 		return false, &fs.PathError{Op: "write", Path: path, Err: pathless(err)}
 	}
@@ -439,6 +428,25 @@ func syncDir(path string) error {
 		return &fs.PathError{Op: "sync", Path: path, Err: pathless(err)}
 	}
 	return nil
+}
+
+// syncEntries makes new entries durable.
+func syncEntries(root *jobdir.Root, ids []jobdir.ID) error {
+	for _, id := range ids {
+		fd, err := record.Open(-1, entryPath(root, id), syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // delivered by now
+		}
+		if err != nil {
+			return err
+		}
+		err = record.Sync(fd)
+		syscall.Close(fd)
+		if err != nil {
+			return &fs.PathError{Op: "sync", Path: entryPath(root, id), Err: err}
+		}
+	}
+	return syncDir(outboxDir(root))
 }
 
 func marshal(v any) []byte {

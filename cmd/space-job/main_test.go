@@ -17,18 +17,20 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"space-job/cmd/internal/cli"
+	"space-job/cmd/internal/daemon"
 	"space-job/runner"
 )
 
 // The runner forks the command from the main thread.
 func init() { runtime.LockOSThread() }
 
-// TestMain makes the test binary both programs, so that the scripts run what
+// TestMain makes the test binary all three programs, so that the scripts run what
 // users run, without a build.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"space-job":    cli.Main,
 		"space-runner": runner.Main,
+		"space-jobd":   daemon.Main,
 	})
 }
 
@@ -107,6 +109,7 @@ func stopAll(root string) {
 	if len(args) > 1 {
 		run(args...)
 	}
+	run("daemon", "stop")
 }
 
 // exits CODE PROG ARG...: runs a program that must exit with CODE.

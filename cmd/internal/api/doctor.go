@@ -55,6 +55,11 @@ func Doctor(ctx context.Context) DoctorResult {
 	} else {
 		res.add("space-runner", Good, program)
 	}
+	if daemon, err := daemonProgram(); err != nil {
+		res.add("space-jobd", Warning, AsError(err).Message+": start --notify is refused")
+	} else {
+		res.add("space-jobd", Good, daemon)
+	}
 	a, err := Open()
 	if err != nil {
 		res.add("root", Failed, err.Error())
@@ -107,6 +112,7 @@ func (a *Actions) examine(ctx context.Context, res *DoctorResult, runs bool) {
 	if !exists {
 		return
 	}
+	a.examineDaemon(res)
 	a.census(res)
 }
 

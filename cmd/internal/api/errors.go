@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"space-job/jobdir"
+	"space-job/notify"
 	"space-job/notify/thread"
 	"space-job/runner"
 )
@@ -84,6 +85,8 @@ func fault(err error) error {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.As(err, new(*notify.HeldError)):
+		return &Error{Code: Conflict, Message: err.Error(), Hint: "space-job daemon stop ends it", cause: err}
 	case errors.Is(err, jobdir.ErrNotFound):
 		return &Error{Code: NotFound, Message: err.Error(), Hint: "see which there are: space-job list --all", cause: err}
 	case errors.As(err, &ambiguous):

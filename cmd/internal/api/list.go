@@ -90,7 +90,7 @@ func (a *Actions) List(req ListRequest) (ListResult, error) {
 		if err != nil {
 			info = &jobdir.Info{ID: jobs[i].ID(), Damaged: err.Error()}
 		}
-		res.Jobs[i], there[i] = entry(info), true
+		res.Jobs[i], there[i] = a.entry(info), true
 	})
 	total -= len(jobs)
 	res.Jobs = kept(res.Jobs, there)

@@ -69,6 +69,5 @@ func (a *Actions) notified(info *jobdir.Info) notify.Status {
 	if info.Cmd == nil || !info.Cmd.Notify {
 		return notify.Status{State: notify.None}
 	}
-	s := notify.StatusOf(a.root, info.ID)
-	return s
+	return notify.StatusOf(a.root, info.ID)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"space-job/jobdir"
+	"space-job/notify"
 )
 
 // PruneRequest says how long after their end jobs are kept.
@@ -29,7 +30,7 @@ func (a *Actions) Prune(req PruneRequest) (PruneResult, error) {
 	if req.OlderThan == 0 {
 		req.OlderThan = jobdir.Retention
 	}
-	report, err := a.root.Prune(req.OlderThan, a.now(), nil)
+	report, err := a.root.Prune(req.OlderThan, a.now(), notify.Keeps(a.root))
 	if err != nil {
 		return res, fault(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"space-job/jobdir"
 	"space-job/jobdir/record"
+	"space-job/notify"
 	"space-job/runner"
 )
 
@@ -28,6 +29,9 @@ type StartRequest struct {
 	Timeout time.Duration // 0: none
 	Key     string        // "": none
 	MaxLog  int64         // 0: the log keeps every byte
+	Notify  bool          // bring a message to the thread when it ends
+	Wake    []string      // members to wake then, besides whoever starts it; implies Notify
+	Member  string        // who starts it: see Identity
 }
 
 // StartResult is the job that there is now.
@@ -46,6 +50,10 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	if err != nil {
 		return StartResult{}, err
 	}
+	entry, err := a.notifier(&req, cmd)
+	if err != nil {
+		return StartResult{}, err
+	}
 	if err := a.root.Create(); err != nil {
 		return StartResult{}, fault(err)
 	}
@@ -54,6 +62,7 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 			cmd.StartedBy.Job = string(id)
 		}
 	}
+	started := func() {}
 	if req.Key != "" {
 		key, err := a.root.LockKey(req.Key)
 		if err != nil {
@@ -68,6 +77,15 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		}
 		spec.Claim = key.Set
 	}
+	if cmd.Notify {
+		claim, err := notify.NewClaim(a.root, entry)
+		if err != nil {
+			return StartResult{}, fault(err)
+		}
+		defer claim.Drop() // unless the job is there
+		spec.Claim = both(claim.Set, spec.Claim)
+		started = claim.Release
+	}
 	id, err := runner.Start(spec)
 	if errors.Is(err, syscall.EFBIG) {
 		return StartResult{}, &Error{Code: IO, Message: err.Error(), Hint: "the limit on the size of files is too low: see ulimit -f", cause: err}
@@ -76,13 +94,30 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		return StartResult{}, fault(err)
 	}
 	res := StartResult{Job: id, State: jobdir.Running}
+	if cmd.Notify {
+		started()
+		a.Tend()
+		if cmd.StartedBy.Member == "" {
+			res.Warnings = append(res.Warnings, unknownStarter)
+		}
+	}
 	if req.Until != nil && req.Timeout == 0 {
 		res.Hints = []string{"a condition that never comes is waited for without end: --timeout bounds it"}
 	}
 	if fs, err := a.root.FileSystem(); err == nil && fs.Network {
-		res.Warnings = []string{"the root " + a.root.Path() + " is on " + fs.Type + ": its jobs look lost from any other machine"}
+		res.Warnings = append(res.Warnings, "the root "+a.root.Path()+" is on "+fs.Type+": its jobs look lost from any other machine")
 	}
 	return res, nil
+}
+
+// both is two claims as one; the second may be nil.
+func both(first, second func(record.ID) error) func(record.ID) error {
+	return func(id record.ID) error {
+		if err := first(id); err != nil || second == nil {
+			return err
+		}
+		return second(id)
+	}
 }
 
 // plan checks a request and says what is to be started.

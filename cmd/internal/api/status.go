@@ -7,6 +7,7 @@ import (
 
 	"space-job/jobdir"
 	"space-job/jobdir/record"
+	"space-job/notify"
 	"space-job/runner"
 )
 
@@ -26,6 +27,7 @@ type Entry struct {
 	Cwd       *string           `json:"cwd"`
 	Env       []string          `json:"env"` // names
 	TimeoutS  *float64          `json:"timeout_s"`
+	Notify    notify.Status     `json:"notify"`
 	Wake      []string          `json:"wake"`
 	Key       *string           `json:"key"`
 	StartedBy *jobdir.StartedBy `json:"started_by"`
@@ -85,7 +87,7 @@ func (a *Actions) Status(given string) (StatusResult, error) {
 	if err != nil {
 		return StatusResult{}, err
 	}
-	res := StatusResult{Entry: entry(info), LeftProcesses: []Process{}}
+	res := StatusResult{Entry: a.entry(info), LeftProcesses: []Process{}}
 	if mayHaveLeft(info) {
 		left, err := runner.Left(j.Dir())
 		if err == nil {
@@ -123,6 +125,13 @@ func mayHaveLeft(info *jobdir.Info) bool {
 func readInfo(j *jobdir.Job) (*jobdir.Info, error) {
 	info, err := j.Read()
 	return info, jobFault(j, err)
+}
+
+// entry is all that is known of a job.
+func (a *Actions) entry(info *jobdir.Info) Entry {
+	e := entry(info)
+	e.Notify = a.notified(info)
+	return e
 }
 
 // entry is what a job's files say, in the shape that callers see.

@@ -78,7 +78,7 @@ func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error)
 		if err != nil {
 			return res, err
 		}
-		res.Jobs = append(res.Jobs, entry(info))
+		res.Jobs = append(res.Jobs, a.entry(info))
 	}
 	if !inTime {
 		res.Code = CodeAskAgain

@@ -68,6 +68,7 @@ func commands() []*command {
 		pruneCommand(),
 		checkCommand(),
 		doctorCommand(),
+		daemonCommand(),
 		completionCommand(),
 		manCommand(),
 		helpCommand(),

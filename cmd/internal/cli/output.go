@@ -22,6 +22,8 @@ type session struct {
 	broken         error  // the first failed write to stdout
 	midLine        bool   // what was written to stdout last ended within a line
 
+	opened *api.Actions // nil: no root was needed
+
 	args    []string // of start and run, as they were given
 	asGiven bool     // the operands follow a --
 }
@@ -102,7 +104,19 @@ func (s *session) fail(e *api.Error) int {
 }
 
 // open opens the root, and nothing else.
-func (s *session) open() (*api.Actions, error) { return api.Open() }
+func (s *session) open() (*api.Actions, error) {
+	a, err := api.Open()
+	s.opened = a
+	return a, err
+}
+
+// tend sees to it that somebody brings on what waits in the outbox, after a
+// command has done its work. No command waits for that.
+func (s *session) tend() {
+	if s.opened != nil {
+		s.opened.Tend()
+	}
+}
 
 // interruptible is a context that ends with Ctrl-C.
 func interruptible() (context.Context, context.CancelFunc) {

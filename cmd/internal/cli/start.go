@@ -66,6 +66,12 @@ func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
 	}), "timeout", "t", "stop the job after so long: 90s, 15m, 1h30m, 7d, or seconds")
 	fs.Var(parsed(&r.Key, "KEY", api.ParseKey), "key", "start once: with a key that has a job, give that job")
 	fs.Var(parsed(&r.MaxLog, "SIZE", api.ParseMaxLog), "max-log", "keep only the first MiB and the newest bytes of the log, about so much in all: 8MiB = 8M = 8388608, 8MB = 8000000; at least 2MiB")
+	fs.BoolVar(&r.Notify, "notify", false, "when it ends, bring one message to the thread, and wake or tell you: see --member")
+	fs.Var(value{"MEMBER", func(s string) error {
+		name, err := api.ParseMember(s)
+		r.Wake = append(r.Wake, name)
+		return err
+	}}, "wake", "wake this member, too, when it ends. May be repeated; implies --notify")
 	o.until.add(fs, "until-")
 }
 
@@ -77,6 +83,7 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	o.req.Member = s.member
 	res, err := a.Start(o.req)
 	if err != nil {
 		return 0, err

@@ -1,0 +1,217 @@
+// Package daemon is the program space-jobd: it takes the lock of a root, becomes
+// the same process whoever started it, and runs notify.Follow until it is told to
+// end. What it does is in package notify; who starts and stops it, in package api.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/notify"
+	"space-job/notify/sink"
+	"space-job/notify/thread"
+)
+
+const usage = `space-jobd: the daemon that brings the messages of ended jobs to whoever is to have them
+
+Usage:
+  space-jobd [--service NAME]
+
+One runs for each root ($SPACE_JOB_HOME, else $XDG_STATE_HOME/space-job, else
+~/.local/state/space-job), in the foreground, and writes what there is to say to
+stderr. TERM ends it; jobs do not notice. Nobody has to start it: the first
+space-job command that finds something to do starts one.
+
+Flags:
+      --service NAME  a service manager of this name starts it when it is gone:
+                      space-job does not
+      --version       print the version
+  -h, --help          show this help
+
+Exit codes: 0 it was told to end, 1 another one has the root or it cannot begin,
+2 a wrong flag.
+`
+
+// version is set by the build of a release.
+var version string
+
+// The open file that the starter has locked, where there is one.
+const inheritedFD = 3
+
+// How long what is under way may take after TERM.
+const leaveWithin = 700 * time.Millisecond
+
+type options struct {
+	service   string
+	inherited bool // the lock is open as inheritedFD: a command has started this
+}
+
+// Main runs the program that os.Args names, and exits.
+func Main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	o, code := parse(args)
+	if code >= 0 {
+		return code
+	}
+	if err := serve(o); err != nil {
+		fmt.Fprintln(os.Stderr, "space-jobd: error:", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string) (o options, code int) {
+	for len(args) > 0 {
+		name, value, given := strings.Cut(args[0], "=")
+		switch {
+		case args[0] == "-h", args[0] == "--help":
+			fmt.Print(usage)
+			return o, 0
+		case args[0] == "--version":
+			fmt.Println("space-jobd " + versionText())
+			return o, 0
+		case args[0] == "--inherited":
+			o.inherited = true
+		case name == "--service":
+			if !given {
+				if len(args) == 1 {
+					return o, refuse("--service needs a value")
+				}
+				args = args[1:]
+				value = args[0]
+			}
+			if value == "" || strings.Trim(value, "abcdefghijklmnopqrstuvwxyz") != "" {
+				return o, refuse(fmt.Sprintf("service: %q is not a word in small letters", value))
+			}
+			o.service = value
+		default:
+			return o, refuse(fmt.Sprintf("unknown flag or operand: %q", args[0]))
+		}
+		args = args[1:]
+	}
+	return o, -1
+}
+
+func refuse(why string) int {
+	fmt.Fprintln(os.Stderr, "space-jobd: error: "+why)
+	fmt.Fprintln(os.Stderr, "space-jobd: hint: see space-jobd --help")
+	return 2
+}
+
+func versionText() string {
+	v := version
+	if info, ok := debug.ReadBuildInfo(); ok && v == "" {
+		v = strings.Trim(info.Main.Version, "()")
+	}
+	if v == "" {
+		v = "devel"
+	}
+	return v
+}
+
+func serve(o options) error {
+	path, err := jobdir.DefaultRoot()
+	if err != nil {
+		return err
+	}
+	root, err := jobdir.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	// Whoever starts it, it is the same: also for those who look at it from
+	// outside, such as the runner of a job that it was started in.
+	if env := notify.Environ(root, os.Environ()); !slices.Equal(env, os.Environ()) {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("execute %s: %w", self, syscall.Exec(self, os.Args, env))
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	syscall.Umask(0o077)
+	if err := root.Create(); err != nil {
+		return err
+	}
+	var lock *notify.Lock
+	if o.inherited {
+		lock, err = notify.InheritLock(root, inheritedFD)
+	} else {
+		lock, err = notify.TakeLock(root)
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if o.inherited {
+		if notify.Stopped(root) {
+			return nil // since it was started
+		}
+	} else if err := notify.SetStopped(root, false); err != nil {
+		return err
+	}
+	if err := lock.Sign(os.Getpid(), o.service, time.Now()); err != nil {
+		return err
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
+	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
+	l.Printf("%s follows %s", versionText(), root.Path())
+	done := make(chan error, 1)
+	go func() { done <- notify.Follow(ctx, root, hooks(l)) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done:
+		case <-time.After(leaveWithin):
+			err = errors.New("what was under way did not end in time; it is done again by the next daemon")
+			l.Print(err)
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.Print("ends")
+	return nil
+}
+
+func hooks(l *log.Logger) notify.Hooks {
+	return notify.Hooks{
+		Sink: sink.New,
+		Wake: func(ctx context.Context, m thread.Member, it thread.Item) error {
+			return sink.Wake(ctx, m, it, lineWriter{l})
+		},
+		Desktop: sink.Desktop,
+		Log:     l,
+	}
+}
+
+// lineWriter writes what a waker says into the log.
+type lineWriter struct{ l *log.Logger }
+
+var _ io.Writer = lineWriter{}
+
+func (w lineWriter) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		w.l.Print(strings.TrimSuffix(line, "\n"))
+	}
+	return len(b), nil
+}
