@@ -27,6 +27,8 @@ const (
 	pruneEvery = time.Hour
 	firstPrune = 5 * time.Minute // not at once: a daemon that starts has better things to do
 
+	writtenBack = time.Minute // the kernel has written everything to disk by then
+
 	batch    = 128 // messages that are brought on together: they share what is synced
 	together = 8   // files that are written at once
 )
@@ -459,7 +461,9 @@ func (f *follower) notice(id jobdir.ID) {
 		return
 	}
 	f.jobs[id] = &followed{job: j, entry: e, due: soon}
-	f.fresh = append(f.fresh, id)
+	if time.Since(e.CreatedAt) < writtenBack {
+		f.fresh = append(f.fresh, id)
+	}
 }
 
 // hurry makes attempts due that somebody asked for.
