@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +32,7 @@ func (w *watcher) pullRequest(ctx context.Context) (End, error) {
 	if err != nil {
 		return never("%v", err)
 	}
-	path, err := find("gh")
+	path, err := w.gh()
 	if err != nil {
 		return never("gh cannot be run, and checks are read through it: %s", innermost(err))
 	}
@@ -165,14 +164,14 @@ func combine(s sighting, d details) sighting {
 // tail.
 func (g *github) call(ctx context.Context, args ...string) (*try, string) {
 	r := &try{tail: output{most: 8 << 10}, out: output{most: 4 << 20}}
-	g.w.runInto(ctx, r, g.w.checks.try, nil, &r.out, &r.tail, ghEnvironment, append([]string{g.gh}, args...)...)
+	g.w.runInto(ctx, r, g.w.checks.try, nil, &r.out, &r.tail, ghEnvironment(g.w.environ()), append([]string{g.gh}, args...)...)
 	return r, r.out.String()
 }
 
 // ghEnvironment is the environment of gh: that of a program that reads what it
 // prints, whatever the user has set for themselves.
-func ghEnvironment() []string {
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+func ghEnvironment(environ []string) []string {
+	env := slices.DeleteFunc(environ, func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
 		case "GH_FORCE_TTY", "GH_DEBUG", "DEBUG", "CLICOLOR_FORCE":
@@ -363,7 +362,7 @@ func waitFor(out string, now time.Time) (time.Duration, bool) {
 	if status[1] == "200" && !strings.Contains(out, "RATE_LIMITED") {
 		return 0, true
 	}
-	remaining, reset := "", int64(0)
+	remaining, reset := "", time.Time{}
 	for _, line := range lines[1:] {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -379,11 +378,17 @@ func waitFor(out string, now time.Time) (time.Duration, bool) {
 		case "x-ratelimit-remaining":
 			remaining = value
 		case "x-ratelimit-reset":
-			reset, _ = strconv.ParseInt(value, 10, 64)
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil && n > 0 {
+				reset = time.Unix(n, 0)
+			}
+		case "date": // by their clock, not ours
+			if at, err := time.Parse(time.RFC1123, value); err == nil {
+				now = at
+			}
 		}
 	}
-	if at := time.Unix(reset, 0); reset > 0 && (remaining == "" || remaining == "0") && at.After(now) {
-		return at.Sub(now) + time.Second, true // the second is over only after it
+	if !reset.IsZero() && (remaining == "" || remaining == "0") {
+		return max(reset.Sub(now), 0) + time.Second, true // the second is over only after it
 	}
 	return 0, false
 }

@@ -102,7 +102,7 @@ func (w *watcher) run(ctx context.Context, limit time.Duration, still func(), ar
 
 // runInto is run with a place for each output, and an environment other than
 // ours where environ is not nil.
-func (w *watcher) runInto(ctx context.Context, r *try, limit time.Duration, still func(), stdout, stderr *output, environ func() []string, argv ...string) {
+func (w *watcher) runInto(ctx context.Context, r *try, limit time.Duration, still func(), stdout, stderr *output, environ []string, argv ...string) {
 	if w.alone {
 		adoptOrphans()
 	}
@@ -129,10 +129,7 @@ func (w *watcher) runInto(ctx context.Context, r *try, limit time.Duration, stil
 	}
 	defer closeFiles(readers)
 
-	c := exec.Cmd{Path: argv[0], Args: argv, Stdin: null, Stdout: writers[0], Stderr: writers[len(writers)-1], SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-	if environ != nil {
-		c.Env = environ()
-	}
+	c := exec.Cmd{Path: argv[0], Args: argv, Stdin: null, Stdout: writers[0], Stderr: writers[len(writers)-1], Env: environ, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
 	err = c.Start()
 	closeFiles(writers)
 	if err != nil {

@@ -421,11 +421,11 @@ func (c Condition) String() string {
 	case kindCommand:
 		return "command " + oneLine(c.Command, 300)
 	case kindPRChecks:
-		return "the required checks of " + c.PRChecks
+		return "the required checks of " + oneLine(c.PRChecks, 300)
 	case kindJob:
-		return "job " + c.Job
+		return "job " + oneLine(c.Job, 40)
 	case kindLog:
-		return "a line of the log of " + c.Log + " that matches " + oneLine(c.Match, 300)
+		return "a line of the log of " + oneLine(c.Log, 40) + " that matches " + oneLine(c.Match, 300)
 	}
 	return "nothing"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"time"
 
 	"space-job/jobdir"
@@ -65,6 +66,8 @@ type watcher struct {
 	killGrace   time.Duration // between TERM and KILL of a try that takes too long
 	quiet       time.Duration // an unfinished line that stays so long is looked at
 	checks      checkTimes
+	gh          func() (string, error) // where gh is
+	environ     func() []string        // of gh
 }
 
 func newWatcher(root *jobdir.Root, c Condition, log io.Writer) *watcher {
@@ -75,8 +78,10 @@ func newWatcher(root *jobdir.Root, c Condition, log io.Writer) *watcher {
 		lookup:      net.DefaultResolver.LookupHost,
 		commandSoon: time.Second, commandSlow: 5 * time.Second,
 		stillRuns: time.Minute, killGrace: time.Second,
-		quiet:  time.Second,
-		checks: defaultCheckTimes,
+		quiet:   time.Second,
+		checks:  defaultCheckTimes,
+		gh:      func() (string, error) { return find("gh") },
+		environ: os.Environ,
 	}
 	if c.Interval > 0 {
 		w.filePoll = min(c.Interval, w.filePoll)
