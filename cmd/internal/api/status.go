@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 	"time"
 
@@ -100,12 +101,15 @@ func (a *Actions) Status(given string) (StatusResult, error) {
 			res.LeftProcesses = nil // they cannot be looked at; Left is the runner's count
 		}
 	}
-	res.Tail, res.NextOffset, err = tail(j)
-	if err != nil && info.Damaged == "" {
-		return res, fault(err)
-	}
 	if info.State == jobdir.Running {
 		res.Warnings = bigLogWarning(&res.Entry)
+	}
+	res.Tail, res.NextOffset, err = tail(j)
+	switch {
+	case errors.Is(err, jobdir.ErrNotFound):
+		return res, fault(err)
+	case err != nil && info.Damaged == "": // a log that was taken away takes nothing else along
+		res.Warnings = append(res.Warnings, "the log cannot be read: "+err.Error())
 	}
 	if fs, err := a.root.FileSystem(); err == nil {
 		res.Warnings = append(res.Warnings, diskWarning(fs, a.root.Path())...)

@@ -157,9 +157,12 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	} else if r.Left != nil && *r.Left > 0 {
 		row("left", count(*r.Left, "process")+" when it ended")
 	}
-	if r.Tail == "" {
+	switch {
+	case r.Tail == "" && r.LogBytes == 0 && (r.LogDropped != nil || r.LogBytesAtEnd != nil && *r.LogBytesAtEnd > 0):
+		b.WriteString("\n(none of the output is in the log)\n")
+	case r.Tail == "":
 		b.WriteString("\n(no output)\n")
-	} else {
+	default:
 		b.WriteString("\nEnd of the log:\n")
 		for line := range strings.Lines(lastLines(r.Tail, 10)) {
 			b.WriteString("    " + line)
