@@ -25,7 +25,6 @@ const (
 	sinksDir   = "sinks"
 	sinkSuffix = ".json"
 	sinksLock  = ".lock"
-	sinksNew   = ".new" // a sink until it is whole; who holds the lock may write over it
 
 	maxSinkName    = 64
 	maxSinkCommand = 64 << 10 // half of what the kernel takes as one argument
@@ -39,11 +38,8 @@ const (
 	FormatSlack = "slack" // {"text"}, as Slack and its like read it
 )
 
-// Errors of sinks that callers match with errors.Is.
-var (
-	ErrNoSink     = errors.New("there is no such sink")
-	ErrSinkExists = errors.New("there is such a sink already")
-)
+// ErrNoSink is the error of a sink that is not there.
+var ErrNoSink = errors.New("no such sink")
 
 // DamagedSink is a file among the sinks that cannot be read as one.
 type DamagedSink struct {
@@ -213,92 +209,99 @@ func readSink(path, name string) (SinkConfig, error) {
 	return c, err
 }
 
-// AddSink adds a sink, after it has checked it. One that is there already is
-// left as it is and ErrSinkExists returned, unless replace is set: what waits
-// for it then goes to the new one.
-func AddSink(root *jobdir.Root, c SinkConfig, replace bool) error {
+// AddSink adds a sink, or replaces the one of that name: what waits for that
+// goes to the new one. Everything is checked before anything is written.
+func AddSink(root *jobdir.Root, c SinkConfig) (existed bool, err error) {
 	if err := c.Check(); err != nil {
-		return err
+		return false, err
 	}
 	dir, err := root.MakeDir(sinksDir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	unlock, err := lockSinks(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	path := filepath.Join(dir, c.Name+sinkSuffix)
-	if _, err := os.Lstat(path); err == nil && !replace {
-		return ErrSinkExists
-	}
-	return writeSink(dir, path, c)
+	_, err = os.Lstat(path)
+	existed = err == nil
+	return existed, replaceFile(path, marshal(c), true)
 }
 
-// writeSink writes a file, syncs it and puts it in its place.
-func writeSink(dir, path string, c SinkConfig) (err error) {
-	b, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		return err
-	}
-	temp := filepath.Join(dir, sinksNew)
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(temp)
-		}
-	}()
-	if err = f.Chmod(0o600); err == nil {
-		_, err = f.Write(append(b, '\n'))
-	}
-	if err == nil {
-		err = syncOpen(f)
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err == nil {
-		err = syncFolder(dir)
-	}
-	return err
-}
-
-// RemoveSink removes a sink, whether its file can be read or not. ErrNoSink:
-// there is none.
-func RemoveSink(root *jobdir.Root, name string) error {
+// RemoveSink removes a sink, whether its file can be read or not, and all that
+// waits for it: it returns how many messages that were. ErrNoSink: there is none.
+func RemoveSink(root *jobdir.Root, name string) (dropped int, err error) {
 	if err := CheckSinkName(name); err != nil {
-		return err
+		return 0, err
 	}
 	dir, there, err := root.Dir(sinksDir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !there {
-		return ErrNoSink
+		return 0, ErrNoSink
 	}
 	unlock, err := lockSinks(dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer unlock()
 	err = os.Remove(filepath.Join(dir, name+sinkSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNoSink
+		return 0, ErrNoSink
 	}
 	if err == nil {
-		err = syncFolder(dir)
+		err = syncDir(dir)
 	}
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return dropSink(root, name)
+}
+
+// dropSink takes a sink that is gone out of the outbox. A daemon does so, too,
+// but there may be none.
+func dropSink(root *jobdir.Root, name string) (n int, err error) {
+	ids, err := outboxIDs(root)
+	for _, id := range ids {
+		e := changeEntry(root, id, func(e *Entry) bool {
+			t, ok := e.Sinks[name]
+			delete(e.Sinks, name)
+			if t.State == Pending || t.State == Failed {
+				n++
+			}
+			return ok
+		})
+		if err == nil {
+			err = e
+		}
+	}
+	return n, err
+}
+
+// changeEntry calls f with an entry while nobody else writes it, and saves it
+// if f says that it is another now. One that is gone, or that cannot be read, is
+// left to the daemon.
+func changeEntry(root *jobdir.Root, id jobdir.ID, f func(*Entry) bool) error {
+	path := entryPath(root, id)
+	lock, err := lockEntry(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	e, err := readEntry(path, id)
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*damagedEntry)) {
+		return nil
+	}
+	if err != nil || !f(e) {
+		return err
+	}
+	return replaceFile(path, marshal(e), true)
 }
 
 // lockSinks waits for the lock of the directory.
@@ -320,20 +323,4 @@ func lockSinks(dir string) (unlock func(), err error) {
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 	}
 	return func() { _ = f.Close() }, nil
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return syncOpen(d)
-}
-
-func syncOpen(f *os.File) error {
-	if err := record.Sync(int(f.Fd())); err != nil {
-		return &fs.PathError{Op: "sync", Path: f.Name(), Err: err}
-	}
-	return nil
 }

@@ -9,8 +9,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"space-job/jobdir"
+	"space-job/jobdir/record"
 	"space-job/notify/thread"
 )
 
@@ -59,7 +61,7 @@ func TestSinkRefused(t *testing.T) {
 		{SinkConfig{Name: "a", Webhook: "http://h", Format: "xml"}, "format", "xml"},
 	} {
 		root := testRoot(t)
-		err := AddSink(root, c.sink, false)
+		_, err := AddSink(root, c.sink)
 		var f *thread.InvalidError
 		if !errors.As(err, &f) || f.Field != c.field || f.Value != c.value {
 			t.Errorf("%+v: %v, want field %s with %q", c.sink, err, c.field, c.value)
@@ -99,14 +101,14 @@ func TestSinks(t *testing.T) {
 	if sinks, damaged, err := Sinks(root); len(sinks)+len(damaged) != 0 || err != nil {
 		t.Errorf("none: %v, %v, %v", sinks, damaged, err)
 	}
-	if err := RemoveSink(root, "a"); !errors.Is(err, ErrNoSink) {
+	if _, err := RemoveSink(root, "a"); !errors.Is(err, ErrNoSink) {
 		t.Errorf("remove before there is any: %v", err)
 	}
 	a := SinkConfig{Name: "a", Command: "cat >/dev/null"}
 	b := SinkConfig{Name: "b.c", Webhook: "https://h/secret"}
 	for _, c := range []SinkConfig{b, a} {
-		if err := AddSink(root, c, false); err != nil {
-			t.Fatal(err)
+		if existed, err := AddSink(root, c); existed || err != nil {
+			t.Fatal(existed, err)
 		}
 	}
 	b.Format = FormatJSON
@@ -121,15 +123,9 @@ func TestSinks(t *testing.T) {
 		t.Errorf("%v, %v, %v", sinks, damaged, err)
 	}
 
-	if err := AddSink(root, SinkConfig{Name: "a", Command: "other"}, false); !errors.Is(err, ErrSinkExists) {
-		t.Errorf("a second one: %v", err)
-	}
-	if sinks, _, _ := Sinks(root); len(sinks) != 2 || sinks[0] != a {
-		t.Errorf("it was changed: %v", sinks)
-	}
 	a.Command = "other"
-	if err := AddSink(root, a, true); err != nil {
-		t.Error(err)
+	if existed, err := AddSink(root, a); !existed || err != nil {
+		t.Error(existed, err)
 	}
 	if sinks, _, _ := Sinks(root); len(sinks) != 2 || sinks[0] != a {
 		t.Errorf("it was not replaced: %v", sinks)
@@ -139,7 +135,7 @@ func TestSinks(t *testing.T) {
 	for name, content := range map[string]string{
 		"torn.json": `{"name": "to`, "empty.json": "", "other.json": `{"name": "a", "command": "x"}`,
 		"bad.json": `{"name": "bad", "webhook": "ftp://h/secret"}`, "readme": "hello", "a b.json": `{"name": "a b", "command": "x"}`,
-		".hidden.json": "", ".new": "half",
+		".hidden.json": "", ".new-x.json": "half",
 	} {
 		write(t, filepath.Join(dir, name), content)
 	}
@@ -167,18 +163,18 @@ func TestSinks(t *testing.T) {
 	}
 
 	for _, name := range []string{"a", "torn", "fifo"} {
-		if err := RemoveSink(root, name); err != nil {
+		if _, err := RemoveSink(root, name); err != nil {
 			t.Errorf("remove %s: %v", name, err)
 		}
-		if err := RemoveSink(root, name); !errors.Is(err, ErrNoSink) {
+		if _, err := RemoveSink(root, name); !errors.Is(err, ErrNoSink) {
 			t.Errorf("remove %s again: %v", name, err)
 		}
 	}
 	var f *thread.InvalidError
-	if err := RemoveSink(root, "../x"); !errors.As(err, &f) {
+	if _, err := RemoveSink(root, "../x"); !errors.As(err, &f) {
 		t.Errorf("%v", err)
 	}
-	if err := AddSink(root, SinkConfig{Name: "torn", Command: "cat"}, false); err != nil {
+	if _, err := AddSink(root, SinkConfig{Name: "torn", Command: "cat"}); err != nil {
 		t.Error(err)
 	}
 	if sinks, _, _ = Sinks(root); len(sinks) != 2 || sinks[1].Name != "torn" {
@@ -190,7 +186,7 @@ func TestSinks(t *testing.T) {
 func TestSinksOfOthers(t *testing.T) {
 	t.Parallel()
 	root := testRoot(t)
-	if err := AddSink(root, SinkConfig{Name: "a", Command: "cat"}, false); err != nil {
+	if _, err := AddSink(root, SinkConfig{Name: "a", Command: "cat"}); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root.Path(), "sinks")
@@ -200,7 +196,9 @@ func TestSinksOfOthers(t *testing.T) {
 	refused := func(what string) {
 		t.Helper()
 		_, _, listed := Sinks(root)
-		for _, err := range []error{listed, AddSink(root, SinkConfig{Name: "b", Command: "cat"}, false), RemoveSink(root, "a")} {
+		_, added := AddSink(root, SinkConfig{Name: "b", Command: "cat"})
+		_, removed := RemoveSink(root, "a")
+		for _, err := range []error{listed, added, removed} {
 			var r *jobdir.RootError
 			if !errors.As(err, &r) {
 				t.Errorf("%s: %v", what, err)
@@ -226,10 +224,10 @@ func TestSinksRace(t *testing.T) {
 		writers.Go(func() {
 			for i := range 25 {
 				c := SinkConfig{Name: "a", Command: fmt.Sprintf("echo %d %s", w, strings.Repeat("x", i*100))}
-				if err := AddSink(root, c, true); err != nil {
+				if _, err := AddSink(root, c); err != nil {
 					t.Error(err)
 				}
-				if err := RemoveSink(root, "a"); err != nil && !errors.Is(err, ErrNoSink) {
+				if _, err := RemoveSink(root, "a"); err != nil && !errors.Is(err, ErrNoSink) {
 					t.Error(err)
 				}
 			}
@@ -255,5 +253,47 @@ func write(t *testing.T, path, content string) {
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSinkRemoved: what waited for it goes, and nothing else.
+func TestSinkRemoved(t *testing.T) {
+	t.Parallel()
+	root := testRoot(t)
+	for _, name := range []string{"a", "b"} {
+		if _, err := AddSink(root, SinkConfig{Name: name, Command: "cat"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := root.MakeDir(record.Outbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(id jobdir.ID, a, b State) {
+		e := NewEntry("", "", nil, 0, 0, time.Now())
+		e.Job, e.Sinks = id, map[string]Target{}
+		for name, state := range map[string]State{"a": a, "b": b} {
+			if state != None {
+				e.Sinks[name] = Target{State: state, Attempts: 3}
+			}
+		}
+		write(t, filepath.Join(dir, string(id)), string(marshal(&e)))
+	}
+	put("j6c1f0a2b9d31", Pending, Pending)
+	put("j6c1f0a2b9d32", Failed, Failed)
+	put("j6c1f0a2b9d33", Delivered, Failed)
+	put("j6c1f0a2b9d34", None, Pending)
+	write(t, filepath.Join(dir, "j6c1f0a2b9d35"), "torn")
+	if n, err := RemoveSink(root, "a"); n != 2 || err != nil {
+		t.Errorf("dropped %d, %v", n, err)
+	}
+	entries, err := Entries(root)
+	if len(entries) != 4 || err != nil {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for i, want := range []State{Pending, Failed, Failed, Pending} {
+		if e := entries[i]; len(e.Sinks) != 1 || e.Sinks["b"] != (Target{State: want, Attempts: 3}) {
+			t.Errorf("%s: %v", e.Job, e.Sinks)
+		}
 	}
 }
