@@ -517,40 +517,44 @@ func RetrySink(root *jobdir.Root, name string) (int, error) {
 	}
 	n := 0
 	for _, id := range ids {
-		again, err := retry(entryPath(root, id), id, name)
+		err := changeEntry(root, id, func(e *Entry) bool {
+			t, ok := e.Sinks[name]
+			if !ok || t.State != Failed && t.State != Pending {
+				return false
+			}
+			t.State, t.NextAt = Pending, nil
+			e.Sinks[name] = t
+			n++
+			return true
+		})
 		if err != nil {
 			return n, err
-		}
-		if again {
-			n++
 		}
 	}
 	return n, nil
 }
 
-func retry(path string, id jobdir.ID, sink string) (bool, error) {
-	f, err := lockEntry(path, 0)
+// changeEntry calls f with an entry while nobody else writes it, and saves it
+// if f says that it is another now. One that is gone, or that cannot be read, is
+// left to the daemon.
+func changeEntry(root *jobdir.Root, id jobdir.ID, f func(*Entry) bool) error {
+	path := entryPath(root, id)
+	lock, err := lockEntry(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	defer f.Close()
+	defer lock.Close()
 	e, err := readEntry(path, id)
 	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*damagedEntry)) {
-		return false, nil
+		return nil
 	}
-	if err != nil {
-		return false, err
+	if err != nil || !f(e) {
+		return err
 	}
-	t, ok := e.Sinks[sink]
-	if !ok || t.State != Failed && t.State != Pending {
-		return false, nil
-	}
-	t.State, t.NextAt = Pending, nil
-	e.Sinks[sink] = t
-	return true, replaceFile(path, marshal(e), true)
+	return replaceFile(path, marshal(e), true)
 }
 
 // Keeps is what a prune asks before it removes a job: whether its message is

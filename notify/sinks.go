@@ -281,29 +281,6 @@ func dropSink(root *jobdir.Root, name string) (n int, err error) {
 	return n, err
 }
 
-// changeEntry calls f with an entry while nobody else writes it, and saves it
-// if f says that it is another now. One that is gone, or that cannot be read, is
-// left to the daemon.
-func changeEntry(root *jobdir.Root, id jobdir.ID, f func(*Entry) bool) error {
-	path := entryPath(root, id)
-	lock, err := lockEntry(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	e, err := readEntry(path, id)
-	if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*damagedEntry)) {
-		return nil
-	}
-	if err != nil || !f(e) {
-		return err
-	}
-	return replaceFile(path, marshal(e), true)
-}
-
 // lockSinks waits for the lock of the directory.
 func lockSinks(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, sinksLock)

@@ -124,7 +124,7 @@ func (s *session) group(c *command, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if sub, rest := find(append([]string{c.name}, args...)); sub != c {
+	if sub, rest := find(append([]string{c.name}, args...)); sub.name != c.name {
 		return s.run(sub, rest)
 	}
 	switch {

@@ -42,6 +42,8 @@ const (
 	operandCommand // a program and its arguments
 	operandShell   // bash, zsh, fish
 	operandHelp    // a command of ours
+	operandSink
+	operandMember
 )
 
 var standardExits = []exit{
@@ -65,6 +67,7 @@ func commands() []*command {
 		threadCommand(),
 		inboxCommand(),
 		memberCommand(),
+		sinkCommand(),
 		pruneCommand(),
 		checkCommand(),
 		doctorCommand(),

@@ -57,6 +57,10 @@ func (o operand) listed() string {
 		return "space-job list -n 100"
 	case operandRunning:
 		return "space-job list -n 100 --state running"
+	case operandSink:
+		return "space-job sink list"
+	case operandMember:
+		return "space-job member list"
 	}
 	return ""
 }
@@ -91,6 +95,8 @@ func values(f *pflag.Flag) []string {
 		return []string{"agent", "person"}
 	case "ENCODING":
 		return []string{"base64", "utf-8"}
+	case "FORMAT":
+		return []string{"json", "slack"}
 	}
 	return nil
 }
@@ -174,16 +180,17 @@ _space_job() {
         --env | -e)
             COMPREPLY=($(compgen -e -- "$cur"))
             ;;
-        --state)
-            COMPREPLY=($(compgen -W '` + strings.Join(api.States(), " ") + `' -- "$cur"))
-            ;;
-        --kind)
-            COMPREPLY=($(compgen -W 'agent person' -- "$cur"))
-            ;;
-        --encoding)
-            COMPREPLY=($(compgen -W 'base64 utf-8' -- "$cur"))
-            ;;
-        esac
+`)
+	seen := map[string]bool{}
+	for _, c := range everyCommand() {
+		c.eachFlag(func(f *pflag.Flag) {
+			if known := values(f); known != nil && !seen[f.Name] {
+				seen[f.Name] = true
+				b.WriteString("        --" + f.Name + ")\n            COMPREPLY=($(compgen -W '" + strings.Join(known, " ") + "' -- \"$cur\"))\n            ;;\n")
+			}
+		})
+	}
+	b.WriteString(`        esac
         return
     fi
     if [[ $what == command ]]; then
@@ -211,12 +218,13 @@ _space_job() {
     elif [[ -n $what ]]; then
         COMPREPLY=($(compgen -W "$what" -- "$cur"))
     elif [[ -n $ids ]]; then
-        # By their end, as far as it is typed, or by their beginning.
+        # By their end, as far as it is typed, or by their beginning. The first
+        # line has the names of the columns.
         while read -r word _; do
-            if [[ $word == j* && ($word == "$cur"* || $word == *"$cur") ]]; then
+            if [[ $word == "$cur"* || $word == *"$cur" ]]; then
                 COMPREPLY+=("$word")
             fi
-        done < <($ids 2>/dev/null)
+        done < <($ids 2>/dev/null | tail -n +2)
     fi
 }
 complete -F _space_job space-job
@@ -231,11 +239,12 @@ func zshCompletion() string {
 # as _space-job.
 _space_job_ids() {
     local -a ids
-    local id rest
+    local id rest what=$1
+    shift
     while read -r id rest; do
-        [[ $id == j* ]] && ids+=("$id:$rest")
-    done < <("$@" 2>/dev/null)
-    _describe -V job ids
+        ids+=("$id:$rest")
+    done < <("$@" 2>/dev/null | tail -n +2)
+    _describe -V "$what" ids
 }
 _space_job() {
     local curcontext=$curcontext state
@@ -325,12 +334,16 @@ func (c *command) zshArguments(b *strings.Builder) {
 	}
 	b.WriteString("'--help[show help]'")
 	switch c.operand {
-	case operandJob, operandRunning:
+	case operandJob, operandRunning, operandSink, operandMember:
+		what := map[operand]string{operandSink: "sink", operandMember: "member"}[c.operand]
+		if what == "" {
+			what = "job"
+		}
 		count := "*"
 		if c.most == 1 {
 			count = "1"
 		}
-		b.WriteString(" \\\n                " + single(count+":job:_space_job_ids "+c.operand.listed()))
+		b.WriteString(" \\\n                " + single(count+":"+what+":_space_job_ids "+what+" "+c.operand.listed()))
 	case operandCommand:
 		b.WriteString(" \\\n                '(-)1:command:_command_names -e' '*::argument:_normal'")
 	case operandShell:
@@ -361,7 +374,7 @@ func fishCompletion() string {
 	b.WriteString(`# fish completion of space-job: source it, or put it into
 # ~/.config/fish/completions/space-job.fish.
 function __space_job_ids
-    $argv 2>/dev/null | string match 'j*' | string replace -r '^(\S+)\s+' '$1\t'
+    $argv 2>/dev/null | tail -n +2 | string replace -r '^(\S+)\s+' '$1\t'
 end
 complete -c space-job -f
 complete -c space-job -n __fish_use_subcommand -l json -d 'print JSON'
@@ -416,7 +429,7 @@ complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 		}
 		b.WriteString(line + " -s h -l help -d 'show help'\n")
 		switch c.operand {
-		case operandJob, operandRunning:
+		case operandJob, operandRunning, operandSink, operandMember:
 			b.WriteString(line + " -k -a " + single("(__space_job_ids "+c.operand.listed()+")") + "\n")
 		case operandCommand:
 			b.WriteString(line + " -a '(__fish_complete_subcommand --fcs-skip=2)'\n")

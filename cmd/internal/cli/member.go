@@ -139,6 +139,7 @@ func memberRemoveCommand() *command {
 		about:    []string{"A name that is removed can no longer post or be mentioned. What it has posted and claimed stays, and so does its inbox."},
 		examples: []example{{"space-job member remove bob", ""}},
 		exits:    []exit{{"0", "fine"}, {"1", "it failed"}, {"2", "a wrong flag or value"}, {"3", "no such member"}},
+		operand:  operandMember,
 		most:     1,
 		new:      func() options { return new(memberRemoveOptions) },
 	}
