@@ -169,7 +169,8 @@ func serve(o options) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Caught and not ignored: what the daemon runs would ignore them, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
 	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
 	l.Printf("%s follows %s", versionText(), root.Path())
