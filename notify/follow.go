@@ -75,10 +75,12 @@ func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 // follower is the state of Follow. All of it belongs to the one goroutine that
 // runs it; what others find out comes to it as a function that it calls.
 type follower struct {
-	root   *jobdir.Root
-	thread *thread.Thread
-	hooks  Hooks
-	watch  *watcher
+	root    *jobdir.Root
+	thread  *thread.Thread
+	hooks   Hooks
+	watch   *watcher
+	slow    time.Duration                    // between two sweeps
+	backoff func(attempts int) time.Duration // after so many failed attempts
 
 	jobs    map[jobdir.ID]*followed // that have an entry
 	fresh   []jobdir.ID             // entries that may not be durable yet
@@ -132,6 +134,8 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 		jobs: map[jobdir.ID]*followed{}, results: make(chan func()),
 		unended: map[jobdir.ID]*jobdir.Job{}, said: map[string]bool{},
 		lanes: map[string]*lane{}, waking: map[string]bool{}, wakesDirty: true,
+		slow:    slowSweep,
+		backoff: func(attempts int) time.Duration { return Backoff(attempts, rand.Float64) },
 	}
 	f.thread.Warn = func(line string) { f.say("thread: %s", line) }
 	_, wakes := f.thread.Dirs()
@@ -230,7 +234,7 @@ func (f *follower) look() {
 func (f *follower) step(ctx context.Context, now time.Time) time.Time {
 	if !now.Before(f.sweepAt) {
 		f.sweep(now)
-		f.sweepAt = now.Add(slowSweep)
+		f.sweepAt = now.Add(f.slow)
 		if f.watch.events == nil {
 			f.sweepAt = now.Add(blindSweep)
 		}
@@ -416,8 +420,7 @@ func (f *follower) recordLost(j *jobdir.Job, now time.Time) bool {
 		f.say("job %s is lost: its runner is gone", j.ID())
 		return true
 	case err == nil:
-		state, err := j.State()
-		return err == nil && state != jobdir.Running && state != jobdir.Lost
+		return hasExit(filepath.Dir(j.Dir()), j.ID())
 	case errors.Is(err, jobdir.ErrNotFound), errors.Is(err, jobdir.ErrForeign), errors.Is(err, jobdir.ErrNewerFormat):
 	case errors.As(err, new(*jobdir.DamagedError)):
 		f.sayOnce("%v", err)
@@ -449,8 +452,14 @@ func (f *follower) notice(id jobdir.ID) {
 		return
 	}
 	if fd != nil {
-		fd.entry.takeRetries(e)
-		f.hurry(fd, e)
+		if asked := fd.entry.takeRequests(e); len(asked) > 0 {
+			for _, name := range asked {
+				*f.lane(name) = lane{busy: f.lane(name).busy}
+			}
+			if err := replaceFile(path, marshal(fd.entry), false); err != nil { // they are not asked for twice
+				f.complain(fd, err)
+			}
+		}
 		return
 	}
 	j := f.root.Job(id)
@@ -463,19 +472,6 @@ func (f *follower) notice(id jobdir.ID) {
 	f.jobs[id] = &followed{job: j, entry: e, due: soon}
 	if time.Since(e.CreatedAt) < writtenBack {
 		f.fresh = append(f.fresh, id)
-	}
-}
-
-// hurry makes attempts due that somebody asked for.
-func (f *follower) hurry(fd *followed, asked *Entry) {
-	for name, t := range fd.entry.Sinks {
-		if there, ok := asked.Sinks[name]; ok && t.State == Pending && there.State == Pending && there.NextAt == nil && t.NextAt != nil {
-			t.NextAt = nil
-			fd.entry.Sinks[name] = t
-			if l := f.lanes[name]; l != nil {
-				l.fails, l.notBefore = 0, time.Time{}
-			}
-		}
 	}
 }
 
@@ -537,10 +533,7 @@ func (f *follower) examine(fd *followed, now time.Time) {
 			f.complain(fd, err)
 			return
 		case state == jobdir.Lost && !f.recordLost(fd.job, now):
-			if state, err := fd.job.State(); err != nil || state != jobdir.Running {
-				return // not ours to write down, or not now: the next sweep tries again
-			}
-			continue
+			return // not ours to write down, or not now: the next sweep tries again
 		case state != jobdir.Running:
 			crash("follow.ended")
 			fd.ended = true
@@ -613,10 +606,10 @@ func each(list []*followed, do func(*followed)) {
 }
 
 // failed notes an attempt that failed, and when the next one is due.
-func (t *Target) failed(err error, now time.Time) {
+func (f *follower) failed(t *Target, err error, now time.Time) {
 	t.Attempts++
 	t.Error = err.Error()
-	at := now.Add(Backoff(t.Attempts, rand.Float64)).UTC().Truncate(time.Millisecond)
+	at := now.Add(f.backoff(t.Attempts)).UTC().Truncate(time.Millisecond)
 	t.NextAt = &at
 }
 
@@ -658,9 +651,9 @@ func (f *follower) deliver(list []*followed, now time.Time) {
 	for _, fd := range list {
 		switch d := passes[fd]; {
 		case errors.Is(d.err, jobdir.ErrNotFound), errors.Is(d.err, ErrNotEnded):
-			fd.ended, fd.due = false, now.Add(time.Millisecond)
+			fd.ended, fd.due = false, now.Add(100*time.Millisecond)
 		case d.err != nil:
-			fd.entry.Thread.failed(d.err, now)
+			f.failed(&fd.entry.Thread, d.err, now)
 			fd.due = *fd.entry.Thread.NextAt
 			f.complain(fd, d.err)
 			f.save(fd, false)
@@ -755,7 +748,7 @@ func (f *follower) post(list []*followed, passes map[*followed]*delivery, now ti
 	if err != nil {
 		for _, fd := range fresh {
 			t := &fd.entry.Thread
-			t.failed(fmt.Errorf("post: %w", err), now)
+			f.failed(t, fmt.Errorf("post: %w", err), now)
 			fd.due = *t.NextAt
 			f.complain(fd, err)
 			f.save(fd, false)
@@ -840,7 +833,7 @@ func (f *follower) wakeState(d *delivery, name string, t Target, now time.Time) 
 	case errors.Is(err, thread.ErrNoMember):
 		return Target{State: Failed, Attempts: t.Attempts + 1, Error: err.Error()}
 	}
-	t.failed(err, now)
+	f.failed(&t, err, now)
 	return t
 }
 
@@ -860,11 +853,11 @@ func (f *follower) tellStarter(d *delivery, now time.Time) {
 	if err == nil && member.Wakeable() {
 		it.Wake.State = thread.WakePending
 	} else if err != nil && !errors.Is(err, thread.ErrNoMember) {
-		e.Inbox.failed(err, now)
+		f.failed(&e.Inbox, err, now)
 		return
 	}
 	if it, err = f.thread.PutItem(it); err != nil {
-		e.Inbox.failed(err, now)
+		f.failed(&e.Inbox, err, now)
 		return
 	}
 	e.Inbox.delivered()
@@ -1030,9 +1023,9 @@ func (f *follower) sent(fd *followed, name string, l *lane, err error) {
 		l.fails = 0
 		f.say("job %s: sink %s: given up: %v", fd.job.ID(), name, err)
 	default:
-		t.failed(err, now)
+		f.failed(&t, err, now)
 		l.fails++
-		l.notBefore = now.Add(Backoff(l.fails, rand.Float64))
+		l.notBefore = now.Add(f.backoff(l.fails))
 		if errors.As(err, &later) && later.After > 0 {
 			at := now.Add(later.After).UTC().Truncate(time.Millisecond)
 			t.NextAt, l.notBefore = &at, at
@@ -1120,10 +1113,10 @@ func (f *follower) wake(ctx context.Context, it thread.Item) func() {
 		err = errors.New("there is nothing to run any more")
 	} else if err == nil {
 		if err = f.hooks.Wake(ctx, member, it); err != nil {
-			next = time.Now().Add(Backoff(it.Wake.Attempts+1, rand.Float64))
+			next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
 		}
 	} else if !errors.Is(err, thread.ErrNoMember) {
-		next = time.Now().Add(Backoff(it.Wake.Attempts+1, rand.Float64))
+		next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
 	}
 	crash("wake.run")
 	if ctx.Err() != nil {

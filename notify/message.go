@@ -55,7 +55,7 @@ func MessageOf(j *jobdir.Job) (Message, error) {
 	}
 	m := Message{
 		Key: KeyOf(j.ID()), Job: j.ID(), State: info.State, ExitCode: info.Exit.ExitCode,
-		LogBytes: info.Exit.LogBytes, Name: title(info.Cmd),
+		LogBytes: info.Exit.LogBytes, Name: info.Cmd.Line(),
 	}
 	if info.Timing != nil && info.State != jobdir.Lost {
 		m.DurationMS = &info.Timing.DurationMS
@@ -105,17 +105,6 @@ func (m *Message) head() string {
 	}
 	return "JOB " + string(m.Job) + " " + string(m.State) + " exit=" + code + " " + took +
 		" log=" + strconv.FormatInt(m.LogBytes, 10) + "B | " + m.Name
-}
-
-// title is a job's name, else its command, else what it waits for, in one line.
-func title(c *jobdir.Cmd) string {
-	if c.Until != nil && len(c.Argv) > 1 { // argv is this program, by its path, and the condition
-		short := *c
-		short.Command = ""
-		short.Argv = c.Argv[1:]
-		return short.Line()
-	}
-	return c.Line()
 }
 
 // missing says which bytes of the output the log does not have, and why.

@@ -37,6 +37,7 @@ type Target struct {
 	NextAt       *time.Time `json:"next_at"` // of the next attempt, null where there is none
 	Limit        string     `json:"limit,omitempty"`
 	RetryAfterMS int64      `json:"retry_after_ms,omitempty"`
+	Again        bool       `json:"again,omitempty"` // somebody has asked for another attempt
 }
 
 // Targets are all who are to have a message.
@@ -367,18 +368,22 @@ func saveEntry(root *jobdir.Root, e *Entry, sync bool) error {
 	}
 	defer f.Close()
 	if now, err := readEntry(path, e.Job); err == nil {
-		e.takeRetries(now)
+		e.takeRequests(now)
 	}
 	return replaceFile(path, marshal(e), sync)
 }
 
-// takeRetries takes over what is to be tried again.
-func (e *Entry) takeRetries(now *Entry) {
-	for name, t := range e.Sinks {
-		if there, ok := now.Sinks[name]; ok && t.State == Failed && there.State == Pending {
-			e.Sinks[name] = there
+// takeRequests makes the attempts due that somebody has asked for, and returns
+// of which sinks they are.
+func (e *Entry) takeRequests(now *Entry) (asked []string) {
+	for name, there := range now.Sinks {
+		if t, ok := e.Sinks[name]; ok && there.Again && (t.State == Failed || t.State == Pending) {
+			t.State, t.NextAt = Pending, nil
+			e.Sinks[name] = t
+			asked = append(asked, name)
 		}
 	}
+	return asked
 }
 
 // replaceFile writes a file and puts it in the place of what has its name.
@@ -522,7 +527,7 @@ func RetrySink(root *jobdir.Root, name string) (int, error) {
 			if !ok || t.State != Failed && t.State != Pending {
 				return false
 			}
-			t.State, t.NextAt = Pending, nil
+			t.State, t.NextAt, t.Again = Pending, nil, true
 			e.Sinks[name] = t
 			n++
 			return true
