@@ -259,7 +259,7 @@ func TestCrash(t *testing.T) {
 			}
 			addMember(t, root, starter, kind, command)
 			addMember(t, root, "bob", thread.Agent, "true")
-			if err := AddSink(root, SinkConfig{Name: "file", Command: "true"}, false); err != nil {
+			if _, err := AddSink(root, SinkConfig{Name: "file", Command: "true"}); err != nil {
 				t.Fatal(err)
 			}
 			j := notified(t, root, jobdir.Cmd{Name: "n"}, entryBy(starter, kind, "bob"))

@@ -173,7 +173,10 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 		d := follow(t, root, Hooks{}, quick)
 		aside := filepath.Join(outboxDir(root), damagedPrefix+string(bad.id))
 		d.log.has(t, "set aside as "+aside)
-		waitFor(t, "entry made anew", func() bool { e, err := readEntry(entryPath(root, bad.id), bad.id); return err == nil && e.Member == "ann" })
+		waitFor(t, "entry made anew", func() bool {
+			e, err := readEntry(entryPath(root, bad.id), bad.id)
+			return err == nil && e.Member == "ann"
+		})
 		if i == 5 {
 			bad.end(jobdir.Exited, 0)
 			good.end(jobdir.Exited, 0)
@@ -237,7 +240,7 @@ func (s *fakeSink) count() int { s.mu.Lock(); defer s.mu.Unlock(); return len(s.
 func sinksOf(t *testing.T, root *jobdir.Root, fakes map[string]*fakeSink) func(SinkConfig) Sink {
 	t.Helper()
 	for name := range fakes {
-		if err := AddSink(root, SinkConfig{Name: name, Command: "true"}, false); err != nil {
+		if _, err := AddSink(root, SinkConfig{Name: name, Command: "true"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -363,7 +366,7 @@ func TestDeadSinkIsAskedSeldom(t *testing.T) {
 		t.Errorf("%d attempts", n)
 	}
 	// Removed, nobody waits for it.
-	if err := RemoveSink(root, "dead"); err != nil {
+	if _, err := RemoveSink(root, "dead"); err != nil {
 		t.Fatal(err)
 	}
 	follow(t, root, h, quick)
@@ -649,4 +652,3 @@ func TestEndsAtOnce(t *testing.T) {
 		t.Fatal("Follow does not end")
 	}
 }
-
