@@ -136,8 +136,13 @@ func nameAt(s string) string {
 // standsAlone: the @ is no part of an e-mail address, a URL, a package's name
 // (@scope/name) or an address of another kind (@who@where).
 func standsAlone(before, after string) bool {
-	if r, _ := utf8.DecodeLastRuneInString(before); before != "" &&
-		(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(`._%+-/\@=&#$~:`, r) && !(r == ':' && !strings.Contains(lastWord(before), "/"))) {
+	word := before[strings.LastIndexAny(before, " \t")+1:]
+	r, _ := utf8.DecodeLastRuneInString(word)
+	switch {
+	case word == "":
+	case unicode.IsLetter(r), unicode.IsDigit(r), strings.ContainsRune(`._%+-\@=&#$~`, r):
+		return false
+	case r == '/' && word[0] != '@', r == ':' && strings.Contains(word, "/"):
 		return false
 	}
 	if after == "" {
@@ -150,8 +155,6 @@ func standsAlone(before, after string) bool {
 	next, _ := utf8.DecodeRuneInString(after[n:])
 	return r != '/' || !unicode.IsLetter(next) && !unicode.IsDigit(next)
 }
-
-func lastWord(s string) string { return s[strings.LastIndexAny(s, " \t")+1:] }
 
 func indexFold(list []string, s string) int {
 	for i, l := range list {

@@ -33,12 +33,22 @@ func overlap(x, y string) bool {
 	case isX || isY:
 		return path.Clean(bx) == path.Clean(by)
 	}
-	a, dirA := components(x)
-	b, dirB := components(y)
 	if strings.HasPrefix(x, "/") != strings.HasPrefix(y, "/") {
 		return false // one of them would have to be looked for, from somewhere
 	}
+	const globs = `*?[{\`
+	if !strings.ContainsAny(x, globs) && !strings.ContainsAny(y, globs) {
+		return above(x, y) || above(y, x)
+	}
+	a, dirA := components(x)
+	b, dirB := components(y)
 	return meetAll(a, b, dirA, dirB)
+}
+
+// above reports whether a path is another, or a folder above it.
+func above(x, y string) bool {
+	x, y = strings.TrimRight(path.Clean(x), "/"), strings.TrimRight(path.Clean(y), "/")
+	return x == y || x == "." || strings.HasPrefix(y, x) && y[len(x)] == '/'
 }
 
 // components are the parts of a path. Neither "." nor "/" has any. dir: it is

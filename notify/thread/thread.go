@@ -314,6 +314,7 @@ func (w *writer) setState(s state) error {
 		return err
 	}
 	w.state = s
+	crash("post.done")
 	return nil
 }
 

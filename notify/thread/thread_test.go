@@ -82,6 +82,7 @@ func TestPostJobOnce(t *testing.T) {
 
 func TestPutItem(t *testing.T) {
 	th := newThread(t)
+	must(th.AddMember(Member{Name: "bob", Kind: Agent, WakeCommand: "cat"}))(t)
 	it := Item{ID: string(jobID(1)), Kind: KindJobEnd, To: "bob", From: Author{daemonName, Daemon}, Text: "one", Wake: Wake{State: WakePending}}
 	must(th.PutItem(it))(t)
 	it.Text = "two"

@@ -123,5 +123,7 @@ func (w *writer) decide(from, to string, hops int, item string) (verdict, error)
 		return v, nil
 	}
 	records = append(records, wakeRecord{now.UnixMilli(), item})
-	return v, replace(w.t.path(threadDir, wakesName), marshal(records), false)
+	err := replace(w.t.path(threadDir, wakesName), marshal(records), false)
+	crash("wake.counted")
+	return v, err
 }
