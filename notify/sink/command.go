@@ -32,7 +32,7 @@ func (s *commandSink) Deliver(ctx context.Context, m notify.Message) error {
 	c := command{
 		shell: s.shell,
 		env:   []string{"SPACE_JOB_KEY=" + m.Key, "SPACE_JOB_STATE=" + string(m.State), "SPACE_JOB_EXIT=" + code},
-		stdin: []byte(m.Text),
+		stdin: []byte(strings.TrimSuffix(m.Text, "\n") + "\n"), // whole lines, as programs expect
 		limit: s.limit,
 		out:   &end,
 	}

@@ -42,7 +42,7 @@ func deliver(t *testing.T, shell string, limit time.Duration) error {
 }
 
 const (
-	short = 300 * time.Millisecond
+	short = time.Second
 	long  = 20 * time.Second // never reached
 )
 
@@ -100,7 +100,7 @@ func TestCommandSinkFails(t *testing.T) {
 	if err := (&commandSink{"true", long}).Deliver(t.Context(), m); err != nil {
 		t.Errorf("stdin not read: %v", err)
 	}
-	if err := (&commandSink{"test $(wc -c) = 1048576", long}).Deliver(t.Context(), m); err != nil {
+	if err := (&commandSink{"test $(wc -c) = 1048577", long}).Deliver(t.Context(), m); err != nil { // with a newline
 		t.Errorf("stdin read: %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestN1CommandHangs(t *testing.T) {
 			m.Text = strings.Repeat("x", 1<<20)
 			start := time.Now()
 			err := (&commandSink{strings.ReplaceAll(shell, "DIR", dir), short}).Deliver(t.Context(), m)
-			if err == nil || err.Error() != "it did not end within 0.3 s and was killed: waiting" {
+			if err == nil || err.Error() != "it did not end within 1 s and was killed: waiting" {
 				t.Errorf("%v", err)
 			}
 			if took := time.Since(start); took > 5*time.Second {
@@ -240,7 +240,7 @@ func TestWakeCommand(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 	m.WakeCommand = `echo $$ >` + dir + `/a; echo hm; sleep 100`
-	if err := wakeByCommand(t.Context(), m, it, &out, short); err == nil || err.Error() != "it did not end within 0.3 s and was killed: hm" {
+	if err := wakeByCommand(t.Context(), m, it, &out, short); err == nil || err.Error() != "it did not end within 1 s and was killed: hm" {
 		t.Error(err)
 	}
 	gone(t, filepath.Join(dir, "a"))

@@ -219,12 +219,12 @@ _space_job() {
         COMPREPLY=($(compgen -W "$what" -- "$cur"))
     elif [[ -n $ids ]]; then
         # By their end, as far as it is typed, or by their beginning. The first
-        # line has the names of the columns.
+        # line has the names of the columns, and one that is indented goes on.
         while read -r word _; do
             if [[ $word == "$cur"* || $word == *"$cur" ]]; then
                 COMPREPLY+=("$word")
             fi
-        done < <($ids 2>/dev/null | tail -n +2)
+        done < <($ids 2>/dev/null | sed '1d;/^ /d')
     fi
 }
 complete -F _space_job space-job
@@ -243,7 +243,7 @@ _space_job_ids() {
     shift
     while read -r id rest; do
         ids+=("$id:$rest")
-    done < <("$@" 2>/dev/null | tail -n +2)
+    done < <("$@" 2>/dev/null | sed '1d;/^ /d')
     _describe -V "$what" ids
 }
 _space_job() {
@@ -374,7 +374,7 @@ func fishCompletion() string {
 	b.WriteString(`# fish completion of space-job: source it, or put it into
 # ~/.config/fish/completions/space-job.fish.
 function __space_job_ids
-    $argv 2>/dev/null | tail -n +2 | string replace -r '^(\S+)\s+' '$1\t'
+    $argv 2>/dev/null | sed '1d;/^ /d' | string replace -r '^(\S+)\s+' '$1\t'
 end
 complete -c space-job -f
 complete -c space-job -n __fish_use_subcommand -l json -d 'print JSON'

@@ -132,7 +132,8 @@ func (o *sinkListOptions) Run(s *session, _ []string) (int, error) {
 	return exitOK, nil
 }
 
-// sinkTable is the view for people. What is wrong with a sink stands below it.
+// sinkTable is the view for people. What is wrong with a sink stands below it,
+// further to the right.
 func sinkTable(sinks []api.SinkEntry, now time.Time) string {
 	rows := [][]string{{"SINK", "STATE", "WAITING", "NEXT TRY", "TARGET"}}
 	for i := range sinks {
@@ -142,14 +143,14 @@ func sinkTable(sinks []api.SinkEntry, now time.Time) string {
 			next = "now"
 		}
 		if e.NextAt != nil && e.NextAt.After(now) {
-			next = "in " + api.FormatDuration(max(e.NextAt.Sub(now).Round(time.Second), time.Second))
+			next = "in " + liveDuration(max(e.NextAt.Sub(now).Round(time.Second), time.Second))
 		}
 		target := oneLine(e.Target)
 		if e.Format == "slack" {
 			target += " (slack)"
 		}
 		if e.Error != nil && *e.Error != "" {
-			target += "  " + oneLine(*e.Error)
+			target += "\n    " + oneLine(*e.Error)
 		}
 		rows = append(rows, []string{oneLine(e.Sink), string(e.State), strconv.Itoa(e.Waiting), next, target})
 	}
