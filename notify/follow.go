@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"space-job/jobdir"
@@ -320,7 +321,6 @@ func (f *follower) sweep(now time.Time) {
 			f.forget(fd)
 		}
 	}
-	f.sweepNew(now)
 	f.sweepJobs(now)
 	for _, fd := range f.jobs {
 		if fd.due.IsZero() && (!fd.ended && !fd.watched || fd.ended && fd.stuck()) {
@@ -332,21 +332,6 @@ func (f *follower) sweep(now time.Time) {
 		if _, err := f.thread.PostJobs(nil); err != nil {
 			f.sayOnce("thread: %v", err)
 		}
-	}
-}
-
-// sweepNew removes what starts that were killed have left in the outbox.
-func (f *follower) sweepNew(now time.Time) {
-	entries, err := os.ReadDir(outboxDir(f.root))
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !strings.HasPrefix(e.Name(), newPrefix) || now.Sub(info.ModTime()) < time.Hour {
-			continue
-		}
-		_ = os.Remove(filepath.Join(outboxDir(f.root), e.Name()))
 	}
 }
 
@@ -385,8 +370,7 @@ func (f *follower) sweepJobs(now time.Time) {
 		f.ended, f.unended = ended, unended
 	}
 	for id, j := range f.unended {
-		alive, err := j.Alive()
-		if err == nil && alive {
+		if held(j) {
 			continue
 		}
 		if !hasExit(dir, id) && !f.recordLost(j, now) {
@@ -398,6 +382,19 @@ func (f *follower) sweepJobs(now time.Time) {
 			fd.due = now
 		}
 	}
+}
+
+// held is the cheapest look at whether a job's runner is alive: there may be
+// thousands, every half minute. Of what is false or cannot be told, whoever
+// writes down a loss looks again.
+func held(j *jobdir.Job) bool {
+	fd, err := record.Open(-1, j.Dir()+"/"+record.Pid, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	held, err := record.Held(fd)
+	_ = syscall.Close(fd)
+	return err == nil && held
 }
 
 // hasExit is a cheap look at whether a job's end is there.
@@ -1143,7 +1140,9 @@ func (f *follower) wake(ctx context.Context, it thread.Item) func() {
 
 // prune removes what ended long ago, as the command of that name does.
 func (f *follower) prune(context.Context) func() {
-	report, err := f.root.Prune(jobdir.Retention, time.Now(), Keeps(f.root))
+	now := time.Now()
+	sweepNew(f.root, now)
+	report, err := f.root.Prune(jobdir.Retention, now, Keeps(f.root))
 	return func() {
 		if err != nil {
 			f.say("prune: %v", err)
@@ -1156,5 +1155,21 @@ func (f *follower) prune(context.Context) func() {
 		}
 		clear(f.said)
 		f.sweepAt = time.Time{}
+	}
+}
+
+// sweepNew removes what starts that were killed have left in the outbox.
+func sweepNew(root *jobdir.Root, now time.Time) {
+	entries, err := os.ReadDir(outboxDir(root))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), newPrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > time.Hour {
+			_ = os.Remove(filepath.Join(outboxDir(root), e.Name()))
+		}
 	}
 }

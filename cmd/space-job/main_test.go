@@ -18,6 +18,8 @@ import (
 
 	"space-job/cmd/internal/cli"
 	"space-job/cmd/internal/daemon"
+	"space-job/jobdir"
+	"space-job/notify"
 	"space-job/runner"
 )
 
@@ -61,6 +63,11 @@ func TestScripts(t *testing.T) {
 			"killrunner": killRunner,
 			"gone":       gone,
 			"repeat":     repeat,
+			"delivered":  delivered,
+			"killdaemon": killDaemon,
+			"daemonruns": daemonRuns,
+			"daemonenv":  daemonEnv,
+			"until":      until,
 		},
 	})
 }
@@ -228,6 +235,67 @@ func repeat(ts *testscript.TestScript, neg bool, args []string) {
 		b.WriteString(strings.NewReplacer("%d", strconv.Itoa(i), `\n`, "\n").Replace(args[2]))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(b.String()), 0o600))
+}
+
+// delivered ID: everybody has the message of a job, or will have in a moment.
+func delivered(ts *testscript.TestScript, neg bool, args []string) {
+	root := ts.Getenv("SPACE_JOB_HOME")
+	within(ts, "receipt of "+args[0], func() bool {
+		_, err := os.Lstat(filepath.Join(root, "outbox", args[0]))
+		_, receipt := os.Lstat(filepath.Join(root, "jobs", args[0], "notified"))
+		return os.IsNotExist(err) && receipt == nil
+	})
+}
+
+// daemonPID is the daemon that runs, when one runs.
+func daemonPID(ts *testscript.TestScript) (pid int) {
+	within(ts, "a daemon", func() bool {
+		root, err := jobdir.OpenRoot(ts.Getenv("SPACE_JOB_HOME"))
+		ts.Check(err)
+		r, held := notify.DaemonOf(root)
+		pid = r.PID
+		return held && pid != 0
+	})
+	return pid
+}
+
+// killDaemon kills the daemon, and waits until it is gone.
+func killDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	pid := daemonPID(ts)
+	ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+	root, err := jobdir.OpenRoot(ts.Getenv("SPACE_JOB_HOME"))
+	ts.Check(err)
+	within(ts, "end of the daemon", func() bool { _, held := notify.DaemonOf(root); return !held })
+}
+
+// daemonRuns: a daemon runs, or will in a moment; then it is the same one.
+func daemonRuns(ts *testscript.TestScript, neg bool, args []string) {
+	pid := strconv.Itoa(daemonPID(ts))
+	if before := ts.Getenv("DAEMON"); before != "" && len(args) > 0 && before != pid {
+		ts.Fatalf("another daemon runs: %s, not %s", pid, before)
+	}
+	ts.Setenv("DAEMON", pid)
+}
+
+// daemonEnv prints the environment that the daemon was started with.
+func daemonEnv(ts *testscript.TestScript, neg bool, args []string) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", daemonPID(ts)))
+	ts.Check(err)
+	cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", daemonPID(ts)))
+	ts.Check(err)
+	if cwd != "/" {
+		ts.Fatalf("the daemon runs in %s", cwd)
+	}
+	_, err = ts.Stdout().Write([]byte(strings.ReplaceAll(string(b), "\x00", "\n")))
+	ts.Check(err)
+}
+
+// until exists FILE: waits for a file with something in it.
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	within(ts, args[1], func() bool {
+		info, err := os.Stat(ts.MkAbs(args[1]))
+		return err == nil && info.Size() > 0
+	})
 }
 
 // within waits for something that another process does.

@@ -2,7 +2,11 @@ package api
 
 import (
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"space-job/jobdir"
 	"space-job/notify"
@@ -70,4 +74,59 @@ func (a *Actions) notified(info *jobdir.Info) notify.Status {
 		return notify.Status{State: notify.None}
 	}
 	return notify.StatusOf(a.root, info.ID)
+}
+
+// NotifyLine is how far the message of a job has come, in words; "" where there
+// is to be none.
+func (e *Entry) NotifyLine() string {
+	n := e.Notify
+	if n.State == notify.None || n.State == "" {
+		return ""
+	}
+	line := string(n.State)
+	if n.Error != "" {
+		line += ": " + n.Error
+	}
+	if n.Targets == nil {
+		return line
+	}
+	var parts []string
+	if n.Seq > 0 {
+		parts = append(parts, "entry "+strconv.FormatInt(n.Seq, 10)+" of the thread")
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Wakes)) {
+		parts = append(parts, targetLine("wake of "+name, n.Wakes[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Sinks)) {
+		parts = append(parts, targetLine("sink "+name, n.Sinks[name]))
+	}
+	if len(parts) > 0 {
+		line += " (" + strings.Join(parts, "; ") + ")"
+	}
+	return line
+}
+
+func targetLine(what string, t notify.Target) string {
+	line := what + " "
+	switch t.State {
+	case notify.None:
+		return line + "not possible: it is in the inbox"
+	case notify.Limited:
+		line += "stopped by the limit on " + t.Limit + ": it is in the inbox"
+		if t.RetryAfterMS > 0 {
+			line += "; there is room again after " + FormatDuration(time.Duration(t.RetryAfterMS)*time.Millisecond)
+		}
+		return line
+	}
+	line += string(t.State)
+	if t.State == notify.Delivered {
+		return line
+	}
+	if t.Attempts > 0 {
+		line += " after " + strconv.Itoa(t.Attempts) + " attempts"
+	}
+	if t.Error != "" {
+		line += ": " + t.Error
+	}
+	return line
 }

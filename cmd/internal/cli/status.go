@@ -80,7 +80,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	row("env", strings.Join(r.Env, " "))
 	row("key", deref(r.Key))
 	if r.StartedBy != nil {
-		row("started by", r.StartedBy.Job)
+		row("started by", strings.TrimSpace(r.StartedBy.Member+" "+r.StartedBy.Job))
 	}
 	if r.StartedAt != nil {
 		row("started", when(*r.StartedAt, now))
@@ -148,6 +148,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 		}
 		row("cancel", by)
 	}
+	row("notify", r.NotifyLine())
 	if len(r.LeftProcesses) > 0 {
 		names := make([]string, len(r.LeftProcesses))
 		for i, p := range r.LeftProcesses {
