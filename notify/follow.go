@@ -1143,7 +1143,11 @@ func (f *follower) prune(context.Context) func() {
 	now := time.Now()
 	sweepNew(f.root, now)
 	report, err := f.root.Prune(jobdir.Retention, now, Keeps(f.root))
+	_, old := f.thread.Prune()
 	return func() {
+		if old != nil {
+			f.say("prune: inboxes: %v", old)
+		}
 		if err != nil {
 			f.say("prune: %v", err)
 		}

@@ -354,6 +354,18 @@ func (t *Thread) PendingWakes() ([]Item, error) {
 	return all, nil
 }
 
+// WakesWaiting reports whether there may be a wake to be run. It is cheap, most
+// of all where there never was one.
+func (t *Thread) WakesWaiting() bool {
+	d, err := os.Open(t.path(inboxDir, wakesDir))
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	first, _ := d.Readdirnames(1)
+	return len(first) > 0
+}
+
 // WakeResult notes an attempt to wake: it is done, or failed with err and is to
 // be tried again at next, or not at all where next is zero.
 func (t *Thread) WakeResult(it Item, failed error, next time.Time) error {

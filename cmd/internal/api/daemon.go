@@ -52,7 +52,20 @@ func daemonProgram() (string, error) {
 // that there is no daemon. Where nothing was ever to be delivered it costs one
 // look at a folder that is not there.
 func (a *Actions) Tend() {
-	if !notify.Waiting(a.root) || notify.Stopped(a.root) {
+	if notify.Waiting(a.root) {
+		a.tend()
+	}
+}
+
+// TendAll is Tend that sees to wakes that were not run, too: one look more.
+func (a *Actions) TendAll() {
+	if notify.Waiting(a.root) || a.thread().WakesWaiting() {
+		a.tend()
+	}
+}
+
+func (a *Actions) tend() {
+	if notify.Stopped(a.root) {
 		return
 	}
 	last, held := notify.DaemonOf(a.root)

@@ -170,7 +170,7 @@ func (s *session) run(c *command, args []string) (int, error) {
 	} else if c.most >= 0 && len(operands) > c.most {
 		return 0, usage("too many operands: "+quote(operands[c.most]), c.name)
 	}
-	defer s.tend()
+	defer s.tend(c.strict)
 	return o.Run(s, operands)
 }
 

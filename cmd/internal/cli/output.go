@@ -110,11 +110,16 @@ func (s *session) open() (*api.Actions, error) {
 	return a, err
 }
 
-// tend sees to it that somebody brings on what waits in the outbox, after a
-// command has done its work. No command waits for that.
-func (s *session) tend() {
-	if s.opened != nil {
+// tend sees to it that somebody brings on what waits in the outbox, and wakes who
+// is to be woken, after a command has done its work. No command waits for that,
+// and a start looks at the outbox only.
+func (s *session) tend(start bool) {
+	switch {
+	case s.opened == nil:
+	case start:
 		s.opened.Tend()
+	default:
+		s.opened.TendAll()
 	}
 }
 
