@@ -8,19 +8,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 func (w *watcher) file(ctx context.Context) (End, error) {
-	l := lookout{path: w.File}
+	l := lookout{path: w.File, quick: newGlance(w.File)}
 	defer l.close()
-	timer := time.NewTimer(w.filePoll)
-	defer timer.Stop()
+	poll := newPoll(newTicks(w.filePoll), l.changed)
+	defer poll.stop()
 	for {
 		l.aim() // before the look: what appears after it is reported
+		l.seen.Store(uint32(l.quick.look()))
 		info, err := os.Stat(w.File)
 		switch {
 		case err == nil:
@@ -32,8 +33,7 @@ func (w *watcher) file(ctx context.Context) (End, error) {
 		default: // it may become possible to look
 			w.log.see("it cannot be looked at yet: " + innermost(err))
 		}
-		timer.Reset(w.filePoll)
-		if err := l.wait(ctx, timer.C); err != nil {
+		if err := l.wait(ctx, poll.hint); err != nil {
 			return End{}, err
 		}
 	}
@@ -64,6 +64,11 @@ func innermost(err error) string {
 type lookout struct {
 	path string
 
+	quick glance
+	seen  atomic.Uint32        // what the last look saw
+	aimed atomic.Pointer[spot] // what is watched, for the poll
+	looks int                  // of the poll
+
 	tried  bool
 	events *fsnotify.Watcher // nil: the kernel has no more to give
 	dir    string            // what is watched, "" if nothing is
@@ -81,6 +86,31 @@ func idOf(dir string) (fileID, bool) {
 		return fileID{}, false
 	}
 	return fileID{uint64(st.Dev), st.Ino}, true
+}
+
+// spot is a directory, and which it was.
+type spot struct {
+	dir string
+	id  fileID
+}
+
+// checkEvery so many polls it is looked at whether the directory is still the
+// one that is watched. What appears in another one is seen all the same.
+const checkEvery = 10
+
+// changed reports whether another look, or aim, would differ from the last. It
+// is the poll under the events, and runs beside everything else.
+func (l *lookout) changed() bool {
+	if uint32(l.quick.look()) != l.seen.Load() {
+		return true
+	}
+	l.looks++
+	aimed := l.aimed.Load()
+	if aimed == nil || l.looks%checkEvery != 0 {
+		return false
+	}
+	id, _ := idOf(aimed.dir)
+	return id != aimed.id
 }
 
 // aim watches the directory that is the nearest by now.
@@ -102,6 +132,7 @@ func (l *lookout) aim() {
 			_ = l.events.Remove(l.dir)
 		}
 		l.dir, l.id, l.stale = dir, id, false
+		l.aimed.Store(&spot{dir, id})
 		l.next = nextName(l.path, dir)
 		if l.events.Add(dir) != nil { // no right to read it, or no watch left
 			return
@@ -129,8 +160,8 @@ func nextName(path, dir string) string {
 	return name
 }
 
-// wait returns when something may have happened to the path, or at the tick.
-func (l *lookout) wait(ctx context.Context, tick <-chan time.Time) error {
+// wait returns when something may have happened to the path.
+func (l *lookout) wait(ctx context.Context, hint <-chan struct{}) error {
 	var events chan fsnotify.Event
 	var failures chan error
 	if l.events != nil {
@@ -140,7 +171,7 @@ func (l *lookout) wait(ctx context.Context, tick <-chan time.Time) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick:
+		case <-hint:
 			return nil
 		case <-failures: // the queue overflowed: anything may have happened
 			return nil

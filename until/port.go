@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,20 +18,31 @@ const resolvedFor = 5 * time.Second
 func (w *watcher) port(ctx context.Context) (End, error) {
 	var wait pause
 	p := prober{host: w.Host, port: w.Port, lookup: w.lookup}
+	holds := func(at string) (End, error) {
+		what := w.String() + " accepts connections"
+		if net.ParseIP(w.Host) == nil {
+			what += " (at " + at + ")"
+		}
+		return End{CodeHolds, what}, nil
+	}
 	for delay := w.portSoon; ; delay = min(delay*2, w.portSlow) {
 		at, err := p.try(ctx, w.portTry)
 		if ctx.Err() != nil {
 			return End{}, ctx.Err()
 		}
 		if err == nil {
-			what := w.String() + " accepts connections"
-			if net.ParseIP(w.Host) == nil {
-				what += " (at " + at + ")"
-			}
-			return End{CodeHolds, what}, nil
+			return holds(at)
 		}
 		w.log.see("not yet: " + failure(err))
-		if err := wait.wait(ctx, delay); err != nil {
+		if delay == w.portSlow && errors.Is(err, syscall.ECONNREFUSED) && p.local() {
+			at, err = p.knockAt(ctx, w.portSlow)
+			if at != "" {
+				return holds(at)
+			}
+		} else {
+			err = wait.wait(ctx, delay)
+		}
+		if err != nil {
 			return End{}, err
 		}
 	}
@@ -43,7 +55,8 @@ type prober struct {
 	lookup func(context.Context, string) ([]string, error)
 
 	addresses []string
-	until     time.Time // when they are asked for again
+	knocks    []netip.AddrPort // the same, where all are this machine's own
+	until     time.Time        // when they are asked for again
 }
 
 // try connects to every address at once, so that one that does not answer
@@ -98,6 +111,61 @@ func (p *prober) resolve(ctx context.Context) error {
 	}
 	p.until = time.Now().Add(resolvedFor)
 	return nil
+}
+
+// local reports whether all addresses are this machine's own, where an attempt
+// has an answer at once.
+func (p *prober) local() bool {
+	p.knocks = p.knocks[:0]
+	for _, s := range p.addresses {
+		a, err := netip.ParseAddrPort(s)
+		if err != nil || !canKnock(a.Addr()) {
+			return false
+		}
+		p.knocks = append(p.knocks, a)
+	}
+	return len(p.knocks) > 0
+}
+
+// knockAt tries the addresses of this machine every so often, at little cost,
+// as long as all refuse. It returns the one that accepts, or "" when a try in
+// full is called for.
+func (p *prober) knockAt(ctx context.Context, pace time.Duration) (string, error) {
+	var accepts atomic.Pointer[netip.AddrPort]
+	poll := newPoll(newTicks(pace), func() bool {
+		if accepts.Load() != nil {
+			return true // it is asked once
+		}
+		for i, a := range p.knocks {
+			switch errno := knock(a); errno {
+			case 0:
+				accepts.Store(&p.knocks[i])
+				return true
+			case syscall.ECONNREFUSED:
+			default:
+				return true
+			}
+		}
+		return false
+	})
+	defer poll.stop()
+	var anew <-chan time.Time // a name may have other addresses by then
+	if _, err := netip.ParseAddr(p.host); err != nil {
+		t := time.NewTimer(resolvedFor)
+		defer t.Stop()
+		anew = t.C
+	}
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-anew:
+	case <-poll.hint:
+	}
+	poll.stop()
+	if a := accepts.Load(); a != nil {
+		return a.String(), nil
+	}
+	return "", nil
 }
 
 // dialer has no keep-alive to set up: the connection is closed at once.

@@ -55,6 +55,53 @@ func TestU1OpensLater(t *testing.T) {
 	few(t, w, 3)
 }
 
+// TestU1OneConnection: a server that serves once is not asked twice.
+func TestU1OneConnection(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]Condition{
+		"address": {Interval: 10 * time.Millisecond},
+		"IPv6":    {Interval: 10 * time.Millisecond, Host: "::1"},
+		"name":    {Interval: 10 * time.Millisecond, Host: "here.test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address := "127.0.0.1:0"
+			if c.Host == "::1" {
+				address = "[::1]:0"
+			}
+			port, l := listen(t, address)
+			l.Close()
+			c.Port = port
+			w := begin(t, newRoot(t), c, func(w *watcher) {
+				w.lookup = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
+			})
+			w.says("not yet: connection refused")
+			time.Sleep(50 * time.Millisecond) // several tries
+			w.goesOn()
+			l, err := net.Listen("tcp", strings.Replace(address, ":0", ":"+strconv.Itoa(port), 1))
+			if err != nil {
+				t.Skip(err) // somebody else was given it
+			}
+			w.ends(0, "accepts connections")
+			few(t, w, 3)
+			n := 0
+			_ = l.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					break
+				}
+				n++
+				c.Close()
+			}
+			l.Close()
+			if n != 1 {
+				t.Errorf("%d connections", n)
+			}
+		})
+	}
+}
+
 // TestU1SecondAddress: a listener on ::1 only is found by a name that has
 // another address, too.
 func TestU1SecondAddress(t *testing.T) {

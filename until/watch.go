@@ -34,6 +34,7 @@ type End struct {
 func Watch(ctx context.Context, root *jobdir.Root, c Condition, timeout time.Duration, log io.Writer) (End, error) {
 	w := newWatcher(root, c, log)
 	w.alone = true
+	settle()
 	if timeout <= 0 {
 		return w.watch(ctx)
 	}
