@@ -96,7 +96,7 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	res := StartResult{Job: id, State: jobdir.Running}
 	if cmd.Notify {
 		started()
-		a.Tend()
+		a.tend()
 		if cmd.StartedBy.Member == "" {
 			res.Warnings = append(res.Warnings, unknownStarter)
 		}
