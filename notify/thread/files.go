@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"space-job/jobdir/record"
 )
@@ -109,6 +110,16 @@ func marshal(v any) []byte {
 		panic(err) // a type of ours that JSON has no form for
 	}
 	return []byte(b.String())
+}
+
+// shortage reports whether what failed may well succeed later.
+func shortage(err error) bool {
+	for _, e := range [...]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

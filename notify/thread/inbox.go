@@ -240,10 +240,8 @@ func (w *writer) store(it *Item, sync bool) error {
 // makeDir makes a directory, and its name durable.
 func (w *writer) makeDir(elem ...string) error {
 	path := w.t.path(elem...)
-	if _, err := os.Lstat(path); err == nil {
-		return nil
-	}
-	if _, err := w.t.root.MakeDir(elem...); err != nil {
+	_, absent := os.Lstat(path)
+	if _, err := w.t.root.MakeDir(elem...); err != nil || absent == nil {
 		return err
 	}
 	for range elem {

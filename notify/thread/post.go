@@ -159,12 +159,15 @@ func (w *writer) post(d *draft) (Posted, error) {
 	if err := w.append(e); err != nil {
 		return res, err
 	}
+	res.Entry = *e
 	var err error
 	if res.Claims, res.Items, err = w.workThrough(e); err == nil {
 		err = w.setState(w.state)
 	}
-	res.Entry = *e
-	return res, err
+	if err != nil { // it is posted: an error would have it posted twice
+		w.t.warn("entry %d is posted; what it asks for is done with the next one: %v", e.Seq, err)
+	}
+	return res, nil
 }
 
 // tryClaims sees what the claims of a post would come to, and says so in its
@@ -241,10 +244,14 @@ func (w *writer) workThrough(e *Entry) ([]Outcome, []Item, error) {
 			continue
 		}
 		it, err := w.deliver(e, name)
-		if err != nil {
+		switch {
+		case err == nil:
+			items = append(items, it)
+		case shortage(err):
 			return claims, items, err
+		default: // an inbox that cannot be written stops nobody else
+			w.t.warn("entry %d is not in the inbox of %s: %v", e.Seq, name, err)
 		}
-		items = append(items, it)
 	}
 	return claims, items, nil
 }

@@ -364,6 +364,22 @@ func TestDamage(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("an inbox", func(t *testing.T) {
+		t.Parallel()
+		th, warned := prepare(t)
+		if err := os.Symlink("/tmp", th.path(inboxDir, "a1")); err != nil {
+			t.Fatal(err)
+		}
+		must(th.AddMember(Member{Name: "a1", Kind: Agent}))(t)
+		for i := range 2 {
+			if p := must(th.Post(Post{Author: ann, Text: "@a1 @a0 go"}))(t); p.Entry.Seq != int64(6+i) || len(p.Items) != 1 || p.Items[0].To != "a0" {
+				t.Errorf("%+v", p)
+			}
+			if len(*warned) != i+1 || !strings.Contains((*warned)[i], "is not in the inbox of a1") {
+				t.Errorf("%q", *warned)
+			}
+		}
+	})
 	t.Run("a member", func(t *testing.T) {
 		t.Parallel()
 		th, warned := prepare(t)
