@@ -72,6 +72,7 @@ var measures = []struct {
 	{"list", (*bench).list, "the newest 20 of 20,000 jobs, against ls -f"},
 	{"read", (*bench).read, "logs --offset and status at the end of 5 GiB, against 5 kB"},
 	{"follow", (*bench).follow, "a byte written to the same byte returned"},
+	{"thread", (*bench).thread, "a post to a thread of 100,000 entries, and reading it, against 100 entries"},
 	{"cancel", (*bench).cancel, "a tree of four processes that obeys TERM"},
 }
 
