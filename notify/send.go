@@ -1,0 +1,234 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/notify/thread"
+)
+
+// sendAll gives every sink that is free its next message, and shows the next
+// desktop notification. It returns when to come again, zero for when something
+// is reported.
+func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) {
+	var sinks map[string]SinkConfig
+	best := map[string]*followed{}
+	var show *followed
+	for _, fd := range f.jobs {
+		if !fd.ended {
+			continue
+		}
+		e := fd.entry
+		if t := e.Wakes[e.Member]; e.Kind == thread.Person && t.State == Pending && e.Inbox.State == Delivered &&
+			!f.notifying && (show == nil || e.Job < show.entry.Job) {
+			if it, err := f.thread.Item(e.Member, string(e.Job)); err == nil && f.toShow(e, it) {
+				show = fd
+			}
+		}
+		for name, t := range e.Sinks {
+			if t.State == Delivered || f.hooks.Sink == nil {
+				continue
+			}
+			if sinks == nil {
+				if sinks = f.sinks(now); sinks == nil {
+					continue // they cannot be read: the next sweep tries again
+				}
+			}
+			if _, ok := sinks[name]; !ok { // removed: nobody is to have it there
+				delete(e.Sinks, name)
+				fd.due, next = now, now
+				continue
+			}
+			l := f.lane(name)
+			if t.State != Pending || l.busy {
+				continue
+			}
+			at := l.notBefore
+			if t.NextAt != nil && t.NextAt.After(at) {
+				at = *t.NextAt
+			}
+			switch b := best[name]; {
+			case at.After(now):
+				if next.IsZero() || at.Before(next) {
+					next = at
+				}
+			case b == nil || e.Job < b.entry.Job:
+				best[name] = fd
+			}
+		}
+	}
+	for name, fd := range best {
+		f.send(ctx, fd, sinks[name])
+	}
+	if show != nil {
+		f.show(ctx, show)
+	}
+	return next
+}
+
+func (f *follower) lane(name string) *lane {
+	l := f.lanes[name]
+	if l == nil {
+		l = &lane{}
+		f.lanes[name] = l
+	}
+	return l
+}
+
+// send makes one attempt to bring a message to a sink.
+func (f *follower) send(ctx context.Context, fd *followed, c SinkConfig) {
+	l := f.lane(c.Name)
+	l.busy = true
+	f.begin(ctx, func(ctx context.Context) func() {
+		m, err := MessageOf(fd.job)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, sinkWithin)
+			err = f.hooks.Sink(c).Deliver(ctx, m)
+			cancel()
+		}
+		crash("sink.asked")
+		return func() { f.sent(fd, c.Name, l, err) }
+	})
+}
+
+func (f *follower) sent(fd *followed, name string, l *lane, err error) {
+	l.busy = false
+	if f.jobs[fd.job.ID()] != fd {
+		return
+	}
+	t, ok := fd.entry.Sinks[name]
+	if !ok { // removed meanwhile
+		return
+	}
+	now := time.Now()
+	var permanent *PermanentError
+	var later *RetryError
+	switch {
+	case err == nil:
+		t.delivered()
+		l.fails = 0
+	case errors.As(err, &permanent):
+		t.Attempts++
+		t.State, t.Error, t.NextAt = Failed, err.Error(), nil
+		l.fails = 0
+		f.say("job %s: sink %s: given up: %v", fd.job.ID(), name, err)
+	default:
+		f.failed(&t, err, now)
+		l.fails++
+		l.notBefore = now.Add(f.backoff(l.fails))
+		if errors.As(err, &later) && later.After > 0 {
+			at := now.Add(later.After).UTC().Truncate(time.Millisecond)
+			t.NextAt, l.notBefore = &at, at
+		}
+		if l.fails == 1 {
+			f.say("job %s: sink %s: %v", fd.job.ID(), name, err)
+		}
+	}
+	fd.entry.Sinks[name] = t
+	if t.State == Pending {
+		f.save(fd, false)
+	} else {
+		fd.due = now // it may be the last
+	}
+}
+
+// show makes the one attempt at a desktop notification.
+func (f *follower) show(ctx context.Context, fd *followed) {
+	f.notifying = true
+	f.begin(ctx, func(ctx context.Context) func() {
+		m, err := MessageOf(fd.job)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(ctx, desktopWithin)
+			err = f.hooks.Desktop(ctx, m)
+			cancel()
+		}
+		crash("desktop.shown")
+		return func() {
+			f.notifying = false
+			t := Target{State: Delivered, Attempts: 1}
+			if err != nil {
+				t.State, t.Error = None, err.Error() // it is in the inbox
+				f.sayOnce("desktop notification: %v", err)
+			}
+			if f.jobs[fd.job.ID()] == fd {
+				fd.entry.Wakes[fd.entry.Member] = t
+				fd.due = soon
+			}
+		}
+	})
+}
+
+// wakeAll runs the wakers that are due, one at a time for each member.
+func (f *follower) wakeAll(ctx context.Context, now time.Time) {
+	if !f.wakesDirty && (f.wakesAt.IsZero() || f.wakesAt.After(now)) {
+		return
+	}
+	f.wakesDirty, f.wakesAt = false, time.Time{}
+	items, err := f.thread.PendingWakes()
+	if err != nil {
+		f.sayOnce("inbox: %v", err)
+		return
+	}
+	pending := map[string]bool{}
+	for _, it := range items {
+		pending[it.To+"/"+it.ID] = true
+		switch {
+		case f.hooks.Wake == nil, f.waking[it.To]:
+		case it.Wake.NextAt.After(now):
+			if f.wakesAt.IsZero() || it.Wake.NextAt.Before(f.wakesAt) {
+				f.wakesAt = it.Wake.NextAt
+			}
+		default:
+			f.waking[it.To] = true
+			f.begin(ctx, func(ctx context.Context) func() { return f.wake(ctx, it) })
+		}
+	}
+	// What has been done about a wake, or taken up without one, is noted.
+	for _, fd := range f.jobs {
+		for name, t := range fd.entry.Wakes {
+			if fd.ended && t.State == Pending && fd.due.IsZero() && fd.entry.Thread.State == Delivered && !pending[name+"/"+string(fd.entry.Job)] {
+				if it, err := f.thread.Item(name, string(fd.entry.Job)); err != nil || name != fd.entry.Member || !f.toShow(fd.entry, it) {
+					fd.due = soon
+				}
+			}
+		}
+	}
+}
+
+// wake runs one waker, and notes what came of it.
+func (f *follower) wake(ctx context.Context, it thread.Item) func() {
+	member, err := f.thread.Member(it.To)
+	var next time.Time // zero: not again
+	if err == nil && !member.Wakeable() {
+		err = errors.New("there is nothing to run any more")
+	} else if err == nil {
+		if err = f.hooks.Wake(ctx, member, it); err != nil {
+			next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
+		}
+	} else if !errors.Is(err, thread.ErrNoMember) {
+		next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
+	}
+	crash("wake.run")
+	if ctx.Err() != nil {
+		return nil
+	}
+	noted := f.thread.WakeResult(it, err, next)
+	crash("wake.noted")
+	return func() {
+		delete(f.waking, it.To)
+		f.wakesDirty = true
+		if err != nil {
+			f.say("waking %s for %s: %v", it.To, it.ID, err)
+		}
+		if noted != nil && !errors.Is(noted, thread.ErrNoItem) {
+			f.say("waking %s for %s: %v", it.To, it.ID, noted)
+			// It would be run again at once, and nothing would remember it.
+			f.wakesDirty, f.wakesAt = false, time.Now().Add(blindSweep)
+		}
+		if fd := f.jobs[jobdir.ID(it.ID)]; fd != nil {
+			fd.due = time.Now()
+		}
+	}
+}
