@@ -343,7 +343,11 @@ func (c *command) zshArguments(b *strings.Builder) {
 		if c.most == 1 {
 			count = "1"
 		}
-		b.WriteString(" \\\n                " + single(count+":"+what+":_space_job_ids "+what+" "+c.operand.listed()))
+		b.WriteString(" \\\n                " + single(count+":"+what+": _space_job_ids "+what+" "+c.operand.listed()))
+	case operandNone:
+		if c.most != 0 { // or no flag is completed behind it
+			b.WriteString(" \\\n                '*:operand:'")
+		}
 	case operandCommand:
 		b.WriteString(" \\\n                '(-)1:command:_command_names -e' '*::argument:_normal'")
 	case operandShell:
