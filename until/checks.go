@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,6 +112,9 @@ type github struct {
 	w  *watcher
 	gh string
 	pr PullRequest
+
+	asked string   // the branch whose rules were asked for
+	names []string // of the checks that they demand
 }
 
 // look finds out how the checks stand. What gh pr checks prints is the base;
@@ -140,7 +144,50 @@ func (g *github) look(ctx context.Context) sighting {
 	if !ok {
 		return s
 	}
-	return combine(s, d)
+	s = combine(s, d)
+	if s.stand == standPassed || s.stand == standFailed || s.stand == standNone {
+		if missing := d.missing(g.demanded(ctx, d.base)); len(missing) > 0 {
+			s.stand = standPending
+			s.what += ", not reported yet: " + some(missing)
+		}
+	}
+	return s
+}
+
+// demanded is the names of the checks that the rules of a branch demand, as far
+// as they may be read: some are reported only when others have finished. It is
+// asked for once, when all that are reported have, or none is.
+func (g *github) demanded(ctx context.Context, branch string) []string {
+	if branch == "" || g.asked == branch {
+		return g.names
+	}
+	g.asked, g.names = branch, nil
+	repo, at := "repos/"+g.pr.Owner+"/"+g.pr.Repo+"/", "branches/"+url.PathEscape(branch)
+	for _, q := range [...]struct{ path, fields string }{
+		{repo + at, ".protection.required_status_checks.contexts[]?"},
+		{repo + "rules/" + at, `.[]|select(.type=="required_status_checks")|.parameters.required_status_checks[]?.context`},
+	} {
+		r, out := g.call(ctx, "api", q.path, "--jq", q.fields)
+		if r.err != nil || r.late || r.code != 0 {
+			continue // not there, or not for this user
+		}
+		for name := range strings.Lines(out) {
+			if name = strings.TrimSpace(name); name != "" && !slices.Contains(g.names, name) {
+				g.names = append(g.names, name)
+			}
+		}
+	}
+	return g.names
+}
+
+// missing is those of the names that no check is reported for.
+func (d *details) missing(names []string) (missing []string) {
+	for _, n := range names {
+		if !slices.Contains(d.names, n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
 }
 
 // combine is what gh printed with what it could not say.
@@ -396,15 +443,17 @@ func waitFor(out string, now time.Time) (time.Duration, bool) {
 // details are what gh pr checks does not print.
 type details struct {
 	head   string
-	closed bool // and not merged
-	all    int  // contexts that are reported
-	checks []check
+	base   string // the branch that it is to be merged into
+	closed bool   // and not merged
+	all    int    // contexts that are reported
+	names  []string
+	checks []check // the required ones
 }
 
 func (d *details) required() int            { return len(d.checks) }
 func (d *details) verdict() (stand, string) { return judge(d.checks) }
 
-const detailsQuery = `query($owner:String!,$repo:String!,$number:Int!,$after:String){repository(owner:$owner,name:$repo){pullRequest(number:$number){state headRefOid commits(last:1){nodes{commit{oid statusCheckRollup{contexts(first:100,after:$after){pageInfo{hasNextPage endCursor}nodes{__typename ...on StatusContext{context state createdAt isRequired(pullRequestNumber:$number)}...on CheckRun{databaseId name status conclusion startedAt isRequired(pullRequestNumber:$number)checkSuite{workflowRun{event workflow{name}}}}}}}}}}}}}`
+const detailsQuery = `query($owner:String!,$repo:String!,$number:Int!,$after:String){repository(owner:$owner,name:$repo){pullRequest(number:$number){state headRefOid baseRefName commits(last:1){nodes{commit{oid statusCheckRollup{contexts(first:100,after:$after){pageInfo{hasNextPage endCursor}nodes{__typename ...on StatusContext{context state createdAt isRequired(pullRequestNumber:$number)}...on CheckRun{databaseId name status conclusion startedAt isRequired(pullRequestNumber:$number)checkSuite{workflowRun{event workflow{name}}}}}}}}}}}}}`
 
 // reported is one context: a check run, or a status.
 type reported struct {
@@ -432,9 +481,10 @@ type detailsAnswer struct {
 	Data struct {
 		Repository *struct {
 			PullRequest *struct {
-				State      string
-				HeadRefOid string
-				Commits    *struct {
+				State       string
+				HeadRefOid  string
+				BaseRefName string
+				Commits     *struct {
 					Nodes []struct {
 						Commit struct {
 							Oid               string
@@ -481,6 +531,9 @@ func (g *github) details(ctx context.Context) (details, bool) {
 		}
 	}
 	d.all = len(all)
+	for i := range all {
+		d.names = append(d.names, strings.TrimSpace(cmp.Or(all[i].Name, all[i].Context)))
+	}
 	d.checks = newestOf(all)
 	return d, after == ""
 }
@@ -496,7 +549,7 @@ func (d *details) page(out string) (nodes []reported, next string, ok bool) {
 		return nil, "", false
 	}
 	commit := pr.Commits.Nodes[0].Commit
-	d.head, d.closed = cmp.Or(commit.Oid, pr.HeadRefOid), pr.State == "CLOSED"
+	d.head, d.base, d.closed = cmp.Or(commit.Oid, pr.HeadRefOid), pr.BaseRefName, pr.State == "CLOSED"
 	if commit.StatusCheckRollup == nil {
 		return nil, "", true
 	}

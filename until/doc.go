@@ -32,9 +32,9 @@
 // group.
 //
 // The checks of a pull request are read through gh, with its credentials and
-// its settings. Only checks that have been reported are known, as a required
-// check that nobody has reported yet is seen nowhere; a minute of grace is
-// given for the first of them.
+// its settings. Only checks that have been reported are known for certain; what
+// else the rules of the branch demand is waited for where gh may read them. A
+// minute of grace is given for the first report.
 //
 // It does not judge: that a path exists does not mean that it is complete, that
 // a port accepts does not mean that what is behind it works.

@@ -29,6 +29,8 @@ type fake struct {
 type pull struct {
 	checks []fake
 	head   string // "": aaaa...
+	base   string // the branch that it goes to, "": not said
+	rules  string // answers for the rules of the branch, by path: path=JSON, one a line
 	state  string // "": OPEN
 
 	errors string      // GraphQL errors, in place of data
@@ -80,6 +82,20 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Variables map[string]any
 	}
 	b, _ := io.ReadAll(r.Body)
+	if r.Method == http.MethodGet {
+		f.mu.Lock()
+		rules := f.now.rules
+		f.mu.Unlock()
+		for line := range strings.Lines(rules) {
+			if path, body, _ := strings.Cut(line, "="); r.URL.EscapedPath() == path {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, body)
+				return
+			}
+		}
+		http.Error(w, `{"message":"Not Found"}`, http.StatusNotFound)
+		return
+	}
 	if err := json.Unmarshal(b, &q); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -127,7 +143,7 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.Contains(q.Query, "PullRequestByNumber"):
 		answer(map[string]any{"repository": map[string]any{"pullRequest": map[string]any{"number": 7, "headRefName": "topic", "id": "PR_7"}}})
 	case strings.Contains(q.Query, "headRefOid"):
-		answer(map[string]any{"repository": map[string]any{"pullRequest": map[string]any{"state": state, "headRefOid": head, "commits": commits}}})
+		answer(map[string]any{"repository": map[string]any{"pullRequest": map[string]any{"state": state, "headRefOid": head, "baseRefName": now.base, "commits": commits}}})
 	case strings.Contains(q.Query, "node(id"):
 		answer(map[string]any{"node": map[string]any{"statusCheckRollup": commits}})
 	case strings.Contains(q.Query, "viewer"):
@@ -313,6 +329,27 @@ func TestU4HeadMoved(t *testing.T) {
 	w.says("the head has moved from aaaaaaaaaaaa... to bbbbbbbbbbbb...")
 	f.set(pull{head: strings.Repeat("b", 40), checks: []fake{run("build", "SUCCESS")}})
 	w.ends(0, "1 of 1 passed")
+}
+
+// TestU4NotReportedYet: a check that the rules demand, and that starts only when
+// others have finished, is waited for.
+func TestU4NotReportedYet(t *testing.T) {
+	t.Parallel()
+	rules := `/repos/octo/app/branches/release%2F1={"protection":{"required_status_checks":{"contexts":["build"]}}}
+/repos/octo/app/rules/branches/release%2F1=[{"type":"deletion"},{"type":"required_status_checks","parameters":{"required_status_checks":[{"context":"deploy"}]}}]
+`
+	f := newForge(t, pull{base: "release/1", rules: rules})
+	w := f.beginChecks(func(w *watcher) { w.checks.grace = time.Millisecond })
+	w.says("no checks are reported, not reported yet: build, deploy")
+	f.set(pull{base: "release/1", rules: rules, checks: []fake{run("build", "SUCCESS")}})
+	w.says("1 of 1 passed, not reported yet: deploy")
+	f.set(pull{base: "release/1", rules: rules, checks: []fake{run("build", "SUCCESS"), run("deploy", "")}})
+	w.says("1 of 2 passed, 1 pending (deploy)")
+	f.set(pull{base: "release/1", rules: rules, checks: []fake{run("build", "SUCCESS"), run("deploy", "SUCCESS")}})
+	w.ends(0, "2 of 2 passed")
+	// Rules that nobody may read demand nothing.
+	f = newForge(t, pull{base: "main", checks: []fake{run("build", "SUCCESS")}})
+	f.beginChecks(nil).ends(0, "1 of 1 passed")
 }
 
 func TestU4NotSignedIn(t *testing.T) {
