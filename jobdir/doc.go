@@ -25,6 +25,9 @@
 //	<root>/jobs/.gone-<id>/      a job being removed: no job any more
 //	<root>/keys/<FNV-1a/128>     a start key
 //
+// What else is there belongs to other packages: outbox, sinks and the daemon's
+// files to notify; thread, members and inbox to notify/thread.
+//
 // The root is $SPACE_JOB_HOME, else $XDG_STATE_HOME/space-job, else
 // ~/.local/state/space-job; a variable that is set and not absolute is an
 // error. Directories have mode 0700 and files 0600, whatever the umask; the

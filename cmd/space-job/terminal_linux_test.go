@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"space-job/notify/thread"
 )
 
 // terminal is the far end of a pseudo-terminal: what a person would have seen.
@@ -311,5 +313,25 @@ func TestFullStdout(t *testing.T) {
 	c.Stdout, c.Stderr = full, io.Writer(&talk)
 	if err := c.Run(); c.ProcessState.ExitCode() != 1 || !strings.Contains(talk.String(), "no space left") || !strings.Contains(talk.String(), " j") {
 		t.Errorf("%v: %s", err, talk.String())
+	}
+}
+
+// TestLoginName: on a terminal, who is not named is the login name, a person.
+func TestLoginName(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	p.env = append(p.env, "SPACE_MEMBER=")
+	if err := p.command("thread", "post", "hello").Run(); err == nil {
+		t.Error("posted by nobody")
+	}
+	term := openTerminal(t, 80)
+	c := p.command("thread", "post", "hello")
+	c.Stderr = term.near
+	if err := c.Run(); err != nil {
+		t.Fatalf("%v: %s", err, term.text())
+	}
+	got := p.output("thread", "read", "--json")
+	if want := `"author":{"member":"` + thread.LoginName() + `","kind":"person"}`; !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
 	}
 }

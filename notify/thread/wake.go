@@ -31,7 +31,6 @@ type mention struct {
 type verdict struct {
 	hops       int  // of the item
 	wake       bool // whether it may wake
-	counts     bool // whether this wake is one of those that are limited
 	limit      string
 	retryAfter time.Duration
 }
@@ -44,7 +43,7 @@ func rule(m mention) verdict {
 	case m.to != Agent:
 		return verdict{hops: m.hops, wake: true}
 	}
-	v := verdict{hops: m.hops + 1, counts: true}
+	v := verdict{hops: m.hops + 1}
 	if v.hops > MaxHops {
 		v.limit = LimitHops
 		return v

@@ -38,7 +38,7 @@ func TestRule(t *testing.T) {
 						want.hops = hops
 					}
 					if from == Agent && to == Agent {
-						want.hops, want.counts = hops+1, true
+						want.hops = hops + 1
 						switch {
 						case hops >= 3:
 							want.wake, want.limit = false, LimitHops

@@ -28,7 +28,7 @@ func inboxCommand() *command {
 			{"space-job inbox --take --follow-ms 25000 --json", "the loop of an agent that nobody wakes"},
 			{"space-job inbox answer e412 '@bob done'", ""},
 		},
-		exits:    append(claimless[:len(claimless):len(claimless)], exit{"130", "you stopped --follow-ms with Ctrl-C"}),
+		exits:    append(plainExits[:len(plainExits):len(plainExits)], exit{"130", "you stopped --follow-ms with Ctrl-C"}),
 		asMember: true,
 		new:      func() options { return new(inboxOptions) },
 		sub:      []*command{inboxAnswerCommand()},

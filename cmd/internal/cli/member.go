@@ -39,7 +39,7 @@ func memberAddCommand() *command {
 			{"space-job member add carol --kind agent --wake-pane work:0.1", ""},
 			{"space-job member add dave --kind person", ""},
 		},
-		exits: claimless,
+		exits: plainExits,
 		most:  1,
 		new:   func() options { return new(memberAddOptions) },
 	}
@@ -83,10 +83,10 @@ func memberListCommand() *command {
 		usage:   []string{"member list"},
 		summary: "list the members",
 		about: []string{
-			"Lists all members by name, with --json one document for each on a line of its own: name, kind, wake_command, wake_pane, login (it is your login name).",
+			"Lists all members by name, with --json one document for each on a line of its own: name, kind, wake_command, wake_pane, wake_socket (of the tmux server that has the pane), added_at, login (it is your login name).",
 		},
 		examples: []example{{"space-job member list", ""}},
-		exits:    claimless,
+		exits:    plainExits,
 		new:      func() options { return new(memberListOptions) },
 	}
 }

@@ -63,13 +63,13 @@ func threadReadCommand() *command {
 			{"space-job thread read --after 412 --follow-ms 25000 --json", "what came after entry 412, or what comes next"},
 			{"space-job thread read --before 100", "the 50 entries before entry 100"},
 		},
-		exits: claimless,
+		exits: plainExits,
 		new:   func() options { return new(threadReadOptions) },
 	}
 }
 
-// claimless are the exit codes of what only reads or writes.
-var claimless = standardExits[:3]
+// plainExits are the exit codes of what names no job.
+var plainExits = standardExits[:3]
 
 func (o *threadReadOptions) AddFlags(fs *pflag.FlagSet) {
 	o.fs = fs
@@ -195,7 +195,7 @@ func threadPostCommand() *command {
 			{"space-job thread post --reply-to 412 '@bob yes, go on'", ""},
 			{"space-job thread post 'CLAIM parser | files: src/parser | until: 15:04'", "as thread claim does, but for one that overlaps"},
 		},
-		exits:    claimless,
+		exits:    plainExits,
 		asMember: true,
 		most:     1,
 		new:      func() options { return new(threadPostOptions) },
@@ -297,7 +297,7 @@ func threadDoneCommand() *command {
 		examples: []example{
 			{"space-job thread done 'the parser' 'all tests pass' --next 'bob reviews'", ""},
 		},
-		exits:    claimless,
+		exits:    plainExits,
 		asMember: true,
 		most:     2,
 		new:      func() options { return new(threadDoneOptions) },
@@ -330,7 +330,7 @@ func threadReleaseCommand() *command {
 			"Posts RELEASE WHAT and prints the number of the entry. Only the owner of a claim ends it: without a live claim of your own of that WHAT it fails.",
 		},
 		examples: []example{{"space-job thread release 'the parser'", ""}},
-		exits:    claimless,
+		exits:    plainExits,
 		asMember: true,
 		most:     1,
 		new:      func() options { return new(threadReleaseOptions) },
@@ -361,7 +361,7 @@ func threadBlockedCommand() *command {
 			"Posts BLOCKED WHAT | needs: THING | from @MEMBER and prints the number of the entry. It is a mention of MEMBER. Your claim of WHAT stays.",
 		},
 		examples: []example{{"space-job thread blocked 'the parser' --needs 'the new schema' --from bob", ""}},
-		exits:    claimless,
+		exits:    plainExits,
 		asMember: true,
 		most:     1,
 		new:      func() options { return new(threadBlockedOptions) },
@@ -395,7 +395,7 @@ func threadClaimsCommand() *command {
 			"Lists the claims that hold now, oldest first, with --json one document for each on a line of its own: what, owner {member, kind}, files, until, seq, at, blocked (null, or needs, from, seq).",
 		},
 		examples: []example{{"space-job thread claims", ""}},
-		exits:    claimless,
+		exits:    plainExits,
 		new:      func() options { return new(threadClaimsOptions) },
 	}
 }
