@@ -25,7 +25,7 @@ type Cmd struct {
 	Name      string          `json:"name"`
 	Argv      []string        `json:"argv"`
 	Command   string          `json:"command"` // when it was given as a shell string
-	Until     json.RawMessage `json:"until"`   // nil: null
+	Until     json.RawMessage `json:"until"`   // the condition of a watcher, see package until; nil: null
 	Cwd       string          `json:"cwd"`
 	Env       []string        `json:"env"`       // names only: no value ever reaches a file
 	TimeoutS  float64         `json:"timeout_s"` // 0: none, null in the file
