@@ -146,10 +146,7 @@ const maxEntry = 1 << 20
 // readEntry reads an entry. It is whole, as entries get their name when they
 // are: one that cannot be read is damaged.
 func readEntry(path string, id jobdir.ID) (*Entry, error) {
-	b, err := record.ReadFile(-1, path, make([]byte, 4<<10))
-	if err == nil && len(b) == 4<<10 {
-		b, err = record.ReadFile(-1, path, make([]byte, maxEntry))
-	}
+	b, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +155,15 @@ func readEntry(path string, id jobdir.ID) (*Entry, error) {
 		return nil, &damagedEntry{path, err}
 	}
 	return e, nil
+}
+
+// readFile reads a file of at most maxEntry bytes. Few are longer than a page.
+func readFile(path string) ([]byte, error) {
+	b, err := record.ReadFile(-1, path, make([]byte, 4<<10))
+	if err == nil && len(b) == 4<<10 {
+		b, err = record.ReadFile(-1, path, make([]byte, maxEntry))
+	}
+	return b, err
 }
 
 type damagedEntry struct {
@@ -588,7 +594,7 @@ func writeReceipt(j *jobdir.Job, t Targets, now time.Time) error {
 }
 
 func readReceipt(j *jobdir.Job) (*Receipt, bool) {
-	b, err := record.ReadFile(-1, filepath.Join(j.Dir(), record.Notified), make([]byte, maxEntry))
+	b, err := readFile(filepath.Join(j.Dir(), record.Notified))
 	if err != nil {
 		return nil, false
 	}
