@@ -32,6 +32,7 @@ import (
 // bench is one run: its sizes, its folder, and the rows measured so far.
 type bench struct {
 	starts, burst, running, ended, rounds int
+	followed                              int
 	zeros, lines, writes, big             int64
 	idle                                  time.Duration
 	dir                                   string
@@ -72,6 +73,7 @@ var measures = []struct {
 	{"list", (*bench).list, "the newest 20 of 20,000 jobs, against ls -f"},
 	{"read", (*bench).read, "logs --offset and status at the end of 5 GiB, against 5 kB"},
 	{"follow", (*bench).follow, "a byte written to the same byte returned"},
+	{"notify", (*bench).notify, "the end of a job to its entry; a thousand at once; what the daemon takes meanwhile"},
 	{"thread", (*bench).thread, "a post to a thread of 100,000 entries, and reading it, against 100 entries"},
 	{"cancel", (*bench).cancel, "a tree of four processes that obeys TERM"},
 	{"until", (*bench).until, "a file's appearance to its watcher's end; 100 watchers of files and ports while idle"},
@@ -87,6 +89,7 @@ func main() {
 	flag.IntVar(&b.burst, "burst", 200, "jobs of burst")
 	flag.IntVar(&b.rounds, "rounds", 3, "rounds of burst and log")
 	flag.IntVar(&b.running, "running", 100, "running jobs of memory")
+	flag.IntVar(&b.followed, "followed", 1000, "jobs of notify that run and end together")
 	flag.IntVar(&b.ended, "ended", 20000, "ended jobs of list")
 	size(&b.zeros, "zeros", 1<<30, "bytes of zeros of log")
 	size(&b.lines, "lines", 20e6, "lines of log")
@@ -113,6 +116,7 @@ func main() {
 	}
 	if *quick {
 		b.starts, b.burst, b.rounds, b.running, b.ended = 10, 20, 1, 10, 2000
+		b.followed = 100
 		b.zeros, b.lines, b.writes, b.idle = b.zeros/10, b.lines/10, b.writes/10, 3*time.Second
 	}
 	if *use != "" {
