@@ -24,6 +24,7 @@
 //	<root>/jobs/.new-<...>/      a job being built: no job yet
 //	<root>/jobs/.gone-<id>/      a job being removed: no job any more
 //	<root>/keys/<FNV-1a/128>     a start key
+//	<root>/outbox/<id>           a message that not everybody has: see package notify
 //
 // What else is there belongs to other packages: outbox, sinks and the daemon's
 // files to notify; thread, members and inbox to notify/thread.
@@ -52,6 +53,7 @@
 //	cancel   the first canceller   a request to stop; see [record.CancelRecord]
 //	timing   the runner, once      how long it took; see [record.TimingRecord]
 //	exit     lock holder, once     how it ended; see [record.ExitRecord]
+//	notified the daemon, once      who has the message of its end; see package notify
 //
 // All but pipe and log are one JSON object each. Times are RFC 3339 in UTC to
 // the millisecond, durations and sizes whole numbers in the unit that the name
