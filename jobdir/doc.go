@@ -24,7 +24,6 @@
 //	<root>/jobs/.new-<...>/      a job being built: no job yet
 //	<root>/jobs/.gone-<id>/      a job being removed: no job any more
 //	<root>/keys/<FNV-1a/128>     a start key
-//	<root>/outbox/<id>           a message that not everybody has: see package notify
 //
 // What else is there belongs to other packages: outbox, sinks and the daemon's
 // files to notify; thread, members and inbox to notify/thread.

@@ -91,9 +91,8 @@ type follower struct {
 	sweepAt, pruneAt time.Time
 	unended          map[jobdir.ID]*jobdir.Job // every job without an end, at the last sweep
 	ended            map[[13]byte]struct{}     // every other job
-	jobsChanged      time.Time                 // of the jobs directory, when it was last listed
-	listed           time.Time
-	said             map[string]bool // complaints that need no repeating
+	list, outbox     listing                   // of the jobs directory, and of the outbox
+	said             map[string]bool           // complaints that need no repeating
 
 	lanes      map[string]*lane // by sink
 	configs    map[string]SinkConfig
@@ -303,22 +302,9 @@ func (f *follower) keep(ctx context.Context) {
 func (f *follower) sweep(now time.Time) {
 	f.watch.refresh()
 	f.wakesDirty = true
-	ids, err := outboxIDs(f.root)
-	if err != nil {
+	if err := f.sweepOutbox(now); err != nil {
 		f.sayOnce("outbox: %v", err)
 		return
-	}
-	there := make(map[jobdir.ID]bool, len(ids))
-	for _, id := range ids {
-		there[id] = true
-		if f.jobs[id] == nil {
-			f.notice(id)
-		}
-	}
-	for id, fd := range f.jobs {
-		if !there[id] {
-			f.forget(fd)
-		}
 	}
 	f.sweepJobs(now)
 	for _, fd := range f.jobs {
@@ -334,24 +320,58 @@ func (f *follower) sweep(now time.Time) {
 	}
 }
 
+// sweepOutbox finds entries that came or went unreported.
+func (f *follower) sweepOutbox(now time.Time) error {
+	if !f.outbox.changed(outboxDir(f.root), now) {
+		return nil
+	}
+	ids, err := outboxIDs(f.root)
+	if err != nil {
+		return err
+	}
+	there := make(map[jobdir.ID]bool, len(ids))
+	for _, id := range ids {
+		there[id] = true
+		if fd := f.jobs[id]; fd == nil || fd.ended { // somebody may have asked for another attempt
+			f.notice(id)
+		}
+	}
+	for id, fd := range f.jobs {
+		if !there[id] {
+			f.forget(fd)
+		}
+	}
+	return nil
+}
+
+// listing is when a directory was last listed, and when it had last changed then.
+type listing struct{ at, modified time.Time }
+
+// changed reports whether a directory is to be listed again, and takes it for
+// done. A change in the moment of a listing need not show in the time.
+func (l *listing) changed(dir string, now time.Time) bool {
+	info, err := os.Lstat(dir)
+	if err == nil && info.ModTime().Equal(l.modified) && l.at.Sub(l.modified) > 2*time.Second {
+		return false
+	}
+	*l = listing{}
+	if err == nil {
+		*l = listing{now, info.ModTime()}
+	}
+	return true
+}
+
 // sweepJobs looks at every job that has no end, and writes down those that are
 // lost. Jobs that have ended cost nothing: they are listed again only when
 // something has changed in their directory.
 func (f *follower) sweepJobs(now time.Time) {
 	dir := filepath.Join(f.root.Path(), record.Jobs)
-	info, err := os.Lstat(dir)
-	if err != nil {
-		f.sayOnce("jobs: %v", err)
-		return
-	}
-	// A change in the moment of the listing need not show in the time.
-	if f.ended == nil || !info.ModTime().Equal(f.jobsChanged) || f.listed.Sub(f.jobsChanged) < 2*time.Second {
+	if f.list.changed(dir, now) {
 		ids, err := f.root.IDs()
 		if err != nil {
 			f.sayOnce("jobs: %v", err)
 			return
 		}
-		f.jobsChanged, f.listed = info.ModTime(), now
 		ended := make(map[[13]byte]struct{}, len(ids))
 		unended := map[jobdir.ID]*jobdir.Job{}
 		for _, id := range ids {
@@ -368,8 +388,14 @@ func (f *follower) sweepJobs(now time.Time) {
 		}
 		f.ended, f.unended = ended, unended
 	}
+	fd, err := record.Open(-1, dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if err != nil {
+		f.sayOnce("jobs: %v", err)
+		return
+	}
+	defer syscall.Close(fd)
 	for id, j := range f.unended {
-		if held(j) {
+		if held(fd, id) {
 			continue
 		}
 		if !hasExit(dir, id) && !f.recordLost(j, now) {
@@ -386,8 +412,8 @@ func (f *follower) sweepJobs(now time.Time) {
 // held is the cheapest look at whether a job's runner is alive: there may be
 // thousands, every half minute. Of what is false or cannot be told, whoever
 // writes down a loss looks again.
-func held(j *jobdir.Job) bool {
-	fd, err := record.Open(-1, j.Dir()+"/"+record.Pid, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+func held(jobs int, id jobdir.ID) bool {
+	fd, err := record.Open(jobs, string(id)+"/"+record.Pid, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}

@@ -575,12 +575,25 @@ func TestWithoutEvents(t *testing.T) {
 	root := newRoot(t)
 	addMember(t, root, "ann", thread.Agent, "true")
 	woken := make(chan string, 1)
-	follow(t, root, Hooks{Wake: func(_ context.Context, _ thread.Member, it thread.Item) error { woken <- it.ID; return nil }}, func(f *follower) {
+	sink := &fakeSink{answer: func(_ context.Context, _ Message, n int) error {
+		if n == 1 {
+			return &PermanentError{errors.New("403")}
+		}
+		return nil
+	}}
+	follow(t, root, Hooks{
+		Sink: sinksOf(t, root, map[string]*fakeSink{"s": sink}),
+		Wake: func(_ context.Context, _ thread.Member, it thread.Item) error { woken <- it.ID; return nil },
+	}, func(f *follower) {
 		f.watch.close()
 		f.watch.events = nil
 	})
 	j := notified(t, root, jobdir.Cmd{}, entryBy("ann", thread.Agent))
 	j.end(jobdir.Exited, 0)
+	waitFor(t, "refusal", func() bool { return target(root, j.id, "s").State == Failed })
+	if n := must[int](t)(RetrySink(root, "s")); n != 1 {
+		t.Errorf("%d messages are tried again", n)
+	}
 	wantDelivered(t, root, j.id)
 	<-woken
 }

@@ -335,3 +335,41 @@ func TestLoginName(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// TestNotifyAndWalkAway is the tour of README: a job is started on a terminal,
+// which ends; in another one the message is there.
+func TestNotifyAndWalkAway(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	p.env = append(p.env, "SPACE_MEMBER=", "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere", "DISPLAY=", "WAYLAND_DISPLAY=")
+	term := openTerminal(t, 80)
+	shell := exec.Command("/bin/sh", "-c", `space-job start --notify --name 'unit tests' 'sleep 0.5; echo "4 tests, 1 failed"; exit 1'`)
+	shell.Dir, shell.Env = p.dir, p.env
+	shell.Stdin, shell.Stdout, shell.Stderr = term.near, term.near, term.near
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := shell.Run(); err != nil {
+		t.Fatalf("%v: %s", err, term.text())
+	}
+	id := strings.TrimSpace(term.text())
+	term.near.Close()
+	term.far.Close() // hangs up
+
+	other := openTerminal(t, 80)
+	var inbox string
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(inbox, id); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("nothing of %q in the inbox: %s", id, inbox)
+		}
+		c := p.command("inbox")
+		c.Stderr = other.near
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%v: %s", err, other.text())
+		}
+		inbox = string(out)
+	}
+	got := p.output("thread", "read")
+	if !strings.Contains(got, "JOB "+id+" exited exit=1 ") || !strings.Contains(got, "4 tests, 1 failed") || strings.Count(got, "JOB ") != 1 {
+		t.Errorf("%s", got)
+	}
+}
