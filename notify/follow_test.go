@@ -312,7 +312,7 @@ func TestN1Sinks(t *testing.T) {
 	d.stop() // while one hangs
 
 	fakes["hangs"].answer = fakes["works"].answer
-	d = follow(t, root, h, quick)
+	follow(t, root, h, quick)
 	waitFor(t, "the one that hung", func() bool { return target(root, j.id, "hangs").State == Delivered })
 	if n := must[int](t)(RetrySink(root, "asks")); n != 1 {
 		t.Errorf("%d messages are tried again", n)

@@ -134,6 +134,9 @@ func (a *Actions) startDaemon() (record.DaemonRecord, error) {
 
 // DetachDaemon starts a daemon in the background, also where it was stopped.
 func (a *Actions) DetachDaemon() (DaemonResult, error) {
+	if _, err := daemonProgram(); err != nil {
+		return DaemonResult{}, err
+	}
 	if err := a.allowDaemon(); err != nil {
 		return DaemonResult{}, err
 	}
