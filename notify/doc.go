@@ -31,7 +31,7 @@
 //	                           Locked by the starter until its job is visible
 //	<root>/outbox/.damaged-<id>  an entry that could not be read, set aside
 //	<root>/daemon.lock         JSON; locked by the daemon for its whole life
-//	<root>/daemon.log          what the daemon has to say
+//	<root>/daemon.log          what the daemon has to say; a large one becomes .old
 //	<root>/daemon.stopped      somebody stopped the daemon on purpose
 //	<root>/jobs/<id>/notified  the receipt; see [Receipt]
 package notify

@@ -100,6 +100,9 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		if cmd.StartedBy.Member == "" {
 			res.Warnings = append(res.Warnings, unknownStarter)
 		}
+		if notify.Stopped(a.root) {
+			res.Warnings = append(res.Warnings, "the daemon was stopped, so the message will wait: space-job daemon --detach starts it")
+		}
 	}
 	if req.Until != nil && req.Timeout == 0 {
 		res.Hints = []string{"a condition that never comes is waited for without end: --timeout bounds it"}
