@@ -55,7 +55,7 @@ func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 	if err != nil {
 		return err
 	}
-	defer f.watch.close()
+	defer f.close()
 	// What is running when the end comes is told so, and given a moment.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -89,10 +89,11 @@ type follower struct {
 	work    sync.WaitGroup // sinks, wakers, a prune
 
 	sweepAt, pruneAt time.Time
-	unended          map[jobdir.ID]*jobdir.Job // every job without an end, at the last sweep
-	ended            map[[13]byte]struct{}     // every other job
-	list, outbox     listing                   // of the jobs directory, and of the outbox
-	said             map[string]bool           // complaints that need no repeating
+	unended          map[jobdir.ID]*unended // every job without an end, at the last sweep
+	ended            map[[13]byte]struct{}  // every other job
+	list, outbox     listing                // of the jobs directory, and of the outbox
+	kept, keepOpen   int                    // open pid files of those, and how many there may be
+	said             map[string]bool        // complaints that need no repeating
 
 	lanes      map[string]*lane // by sink
 	configs    map[string]SinkConfig
@@ -131,9 +132,9 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 	f := &follower{
 		root: root, thread: thread.Open(root), hooks: h,
 		jobs: map[jobdir.ID]*followed{}, results: make(chan func()),
-		unended: map[jobdir.ID]*jobdir.Job{}, said: map[string]bool{},
+		unended: map[jobdir.ID]*unended{}, said: map[string]bool{},
 		lanes: map[string]*lane{}, waking: map[string]bool{}, wakesDirty: true,
-		slow:    slowSweep,
+		slow: slowSweep, keepOpen: spareDescriptors(),
 		backoff: func(attempts int) time.Duration { return Backoff(attempts, rand.Float64) },
 	}
 	f.thread.Warn = func(line string) { f.say("thread: %s", line) }
@@ -151,6 +152,13 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 	}
 	f.pruneAt = time.Now().Add(firstPrune)
 	return f, nil
+}
+
+func (f *follower) close() {
+	f.watch.close()
+	for _, u := range f.unended {
+		f.letGo(u)
+	}
 }
 
 func (f *follower) say(format string, args ...any) {
@@ -373,20 +381,26 @@ func (f *follower) sweepJobs(now time.Time) {
 			return
 		}
 		ended := make(map[[13]byte]struct{}, len(ids))
-		unended := map[jobdir.ID]*jobdir.Job{}
+		still := map[jobdir.ID]*unended{}
 		for _, id := range ids {
 			key := [13]byte([]byte(id))
+			u := f.unended[id]
 			_, known := f.ended[key]
 			switch {
-			case known || hasExit(dir, id):
+			case known || u == nil && hasExit(dir, id):
 				ended[key] = struct{}{}
-			case f.unended[id] != nil:
-				unended[id] = f.unended[id]
+			case u == nil:
+				u = &unended{job: f.root.Job(id), pid: -1}
+				fallthrough
 			default:
-				unended[id] = f.root.Job(id)
+				still[id] = u
+				delete(f.unended, id)
 			}
 		}
-		f.ended, f.unended = ended, unended
+		for _, u := range f.unended { // removed
+			f.letGo(u)
+		}
+		f.ended, f.unended = ended, still
 	}
 	fd, err := record.Open(-1, dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {
@@ -394,13 +408,14 @@ func (f *follower) sweepJobs(now time.Time) {
 		return
 	}
 	defer syscall.Close(fd)
-	for id, j := range f.unended {
-		if held(fd, id) {
+	for id, u := range f.unended {
+		if f.held(fd, u) {
 			continue
 		}
-		if !hasExit(dir, id) && !f.recordLost(j, now) {
+		if !hasExit(dir, id) && !f.recordLost(u.job, now) {
 			continue
 		}
+		f.letGo(u)
 		delete(f.unended, id)
 		f.ended[[13]byte([]byte(id))] = struct{}{}
 		if fd := f.jobs[id]; fd != nil {
@@ -409,17 +424,52 @@ func (f *follower) sweepJobs(now time.Time) {
 	}
 }
 
-// held is the cheapest look at whether a job's runner is alive: there may be
-// thousands, every half minute. Of what is false or cannot be told, whoever
-// writes down a loss looks again.
-func held(jobs int, id jobdir.ID) bool {
-	fd, err := record.Open(jobs, string(id)+"/"+record.Pid, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
+// unended is a job without an end. Its pid file is kept open where there are
+// descriptors enough: a look at the lock then costs one call, and there may be
+// thousands of jobs, every half minute.
+type unended struct {
+	job *jobdir.Job
+	pid int // -1: not open
+}
+
+// held reports whether a job's runner is alive. Where that is false or cannot be
+// told, whoever writes down a loss looks again.
+func (f *follower) held(jobs int, u *unended) bool {
+	if u.pid >= 0 {
+		held, err := record.Held(u.pid)
+		return err == nil && held
+	}
+	fd, err := record.Open(jobs, string(u.job.ID())+"/"+record.Pid, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}
 	held, err := record.Held(fd)
-	_ = syscall.Close(fd)
+	if f.kept < f.keepOpen {
+		f.kept++
+		u.pid = fd
+	} else {
+		_ = syscall.Close(fd)
+	}
 	return err == nil && held
+}
+
+func (f *follower) letGo(u *unended) {
+	if u.pid >= 0 {
+		_ = syscall.Close(u.pid)
+		u.pid = -1
+		f.kept--
+	}
+}
+
+// spareDescriptors is how many files may be kept open: half of what this process
+// may have.
+func spareDescriptors() int {
+	const most = 8192
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return 0
+	}
+	return int(min(lim.Cur/2, most))
 }
 
 // hasExit is a cheap look at whether a job's end is there.

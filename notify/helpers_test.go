@@ -219,7 +219,7 @@ func follow(t testing.TB, root *jobdir.Root, h Hooks, set ...func(*follower)) *f
 	go func() {
 		f.run(ctx)
 		f.work.Wait()
-		f.watch.close()
+		f.close()
 		close(done)
 	}()
 	stop := func() {
