@@ -401,6 +401,12 @@ func (f *follower) sweepJobs(now time.Time) {
 			f.letGo(u)
 		}
 		f.ended, f.unended = ended, still
+		for id, fd := range f.jobs {
+			_, over := ended[[13]byte([]byte(id))]
+			if fd.ended && !over && still[id] == nil { // removed, with what a sink has refused
+				fd.ended, fd.due = false, now
+			}
+		}
 	}
 	fd, err := record.Open(-1, dir, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	if err != nil {

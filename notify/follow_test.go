@@ -547,7 +547,23 @@ func TestPruneWaitsForTheMessage(t *testing.T) {
 	waitFor(t, "removal", func() bool { _, err := os.Lstat(root.Job(j.id).Dir()); return os.IsNotExist(err) })
 }
 
-// TestFullDisk: an entry that cannot be posted is tried again.
+// TestRefusedMessageGoesWithItsJob: what a sink has refused keeps no job from being
+// removed, and is not kept without it.
+func TestRefusedMessageGoesWithItsJob(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	no := &fakeSink{answer: func(context.Context, Message, int) error { return &PermanentError{errors.New("410")} }}
+	follow(t, root, Hooks{Sink: sinksOf(t, root, map[string]*fakeSink{"no": no})}, quick)
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	j.endWith(record.ExitRecord{State: jobdir.Exited, ExitCode: intp(0), At: time.Now().Add(-30 * 24 * time.Hour)}, 1)
+	waitFor(t, "refusal", func() bool { return StatusOf(root, j.id).State == Failed })
+	if report, err := root.Prune(jobdir.Retention, time.Now(), Keeps(root)); err != nil || len(report.Removed) != 1 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	waitFor(t, "empty outbox", func() bool { return len(outbox(t, root)) == 0 })
+}
+
+// TestThreadThatCannotBeWritten: an entry that cannot be posted is tried again.
 func TestThreadThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)

@@ -118,6 +118,9 @@ func parseEntry(b []byte, id jobdir.ID) (*Entry, error) {
 	if e.Job != id {
 		return nil, fmt.Errorf("belongs to job %q", e.Job)
 	}
+	if e.Wakes == nil {
+		e.Wakes = map[string]Target{}
+	}
 	for _, t := range e.all() {
 		switch t.State {
 		case None, Pending, Delivered, Failed, Limited:
