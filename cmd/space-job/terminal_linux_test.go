@@ -343,14 +343,18 @@ func TestNotifyAndWalkAway(t *testing.T) {
 	p := newProgram(t)
 	p.env = append(p.env, "SPACE_MEMBER=", "DBUS_SESSION_BUS_ADDRESS=unix:path=/nowhere", "DISPLAY=", "WAYLAND_DISPLAY=")
 	term := openTerminal(t, 80)
-	shell := exec.Command("/bin/sh", "-c", `space-job start --notify --name 'unit tests' 'sleep 0.5; echo "4 tests, 1 failed"; exit 1'`)
+	shell := exec.Command("/bin/sh", "-c", `space-job start --notify --name 'unit tests' 'sleep 0.5; echo "4 tests, 1 failed"; exit 1' >id`)
 	shell.Dir, shell.Env = p.dir, p.env
 	shell.Stdin, shell.Stdout, shell.Stderr = term.near, term.near, term.near
 	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := shell.Run(); err != nil {
 		t.Fatalf("%v: %s", err, term.text())
 	}
-	id := strings.TrimSpace(term.text())
+	b, err := os.ReadFile(filepath.Join(p.dir, "id"))
+	id := strings.TrimSpace(string(b))
+	if err != nil || id == "" {
+		t.Fatalf("%q, %v", b, err)
+	}
 	term.near.Close()
 	term.far.Close() // hangs up
 
