@@ -49,7 +49,8 @@ var soon = time.Unix(0, 1)
 // writes down the jobs that are lost, runs the wakers of mentions, and prunes
 // once an hour.
 //
-// It returns nil when ctx is done, and an error only where it cannot begin.
+// It returns nil when ctx is done, and an error where it cannot begin or the root
+// has been removed.
 func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 	f, err := newFollower(root, h)
 	if err != nil {
@@ -60,6 +61,7 @@ func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.run(ctx)
+	cancel()
 	done := make(chan struct{})
 	go func() {
 		f.work.Wait()
@@ -68,6 +70,9 @@ func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 	select {
 	case <-done:
 	case <-time.After(leaveWithin):
+	}
+	if f.gone {
+		return &fs.PathError{Op: "follow", Path: root.Path(), Err: fs.ErrNotExist}
 	}
 	return nil
 }
@@ -85,6 +90,7 @@ type follower struct {
 	jobs    map[jobdir.ID]*followed // that have an entry
 	fresh   []jobdir.ID             // entries that may not be durable yet
 	syncing bool
+	gone    bool // the root has been removed
 	results chan func()
 	work    sync.WaitGroup // sinks, wakers, a prune
 
@@ -199,7 +205,7 @@ func (f *follower) run(ctx context.Context) {
 				}
 			}
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || f.gone {
 			return
 		}
 	}
@@ -310,6 +316,9 @@ func (f *follower) keep(ctx context.Context) {
 func (f *follower) sweep(now time.Time) {
 	f.watch.refresh()
 	f.wakesDirty = true
+	if f.gone = !exists(f.root.Path()); f.gone {
+		return // nobody will come to this root any more
+	}
 	if err := f.sweepOutbox(now); err != nil {
 		f.sayOnce("outbox: %v", err)
 		return

@@ -656,6 +656,28 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
+// TestEndsWithItsRoot: a daemon does not outlive what it is for.
+func TestEndsWithItsRoot(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	f := must[*follower](t)(newFollower(root, Hooks{}))
+	quick(f)
+	done := make(chan struct{})
+	go func() {
+		f.run(t.Context())
+		f.close()
+		close(done)
+	}()
+	if err := os.RemoveAll(root.Path()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatal("it goes on")
+	}
+}
+
 // TestEndsAtOnce: whatever hangs.
 func TestEndsAtOnce(t *testing.T) {
 	t.Parallel()
