@@ -549,6 +549,11 @@ func (f *follower) notice(id jobdir.ID) {
 		}
 		return
 	}
+	if len(e.takeRequests(e)) > 0 { // made while no daemon ran
+		if err := replaceFile(path, marshal(e), false); err != nil {
+			f.sayOnce("outbox: %v", err)
+		}
+	}
 	j := f.root.Job(id)
 	if _, ok := readReceipt(j); ok { // the last step was not done
 		if err := os.Remove(path); err != nil {

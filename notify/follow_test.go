@@ -703,3 +703,28 @@ func TestEndsAtOnce(t *testing.T) {
 		t.Fatal("Follow does not end")
 	}
 }
+
+// TestRetryWithoutDaemon: an attempt that was asked for while no daemon ran is
+// made once, and the pauses between the attempts are as before.
+func TestRetryWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	root := testRoot(t)
+	down := &fakeSink{answer: func(context.Context, Message, int) error { return errors.New("down") }}
+	hooks := Hooks{Sink: sinksOf(t, root, map[string]*fakeSink{"down": down})}
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	j.end(jobdir.Exited, 0)
+	e := must[*Entry](t)(readEntry(entryPath(root, j.id), j.id))
+	later := time.Now().Add(time.Hour)
+	e.Thread.State, e.Sinks = Delivered, map[string]Target{"down": {State: Failed, Attempts: 1, Error: "no", NextAt: &later}}
+	if err := replaceFile(entryPath(root, j.id), marshal(e), false); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := RetrySink(root, "down"); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	follow(t, root, hooks, quick)
+	waitFor(t, "an attempt", func() bool { return target(root, j.id, "down").Attempts == 2 })
+	if got := target(root, j.id, "down"); got.Again || got.NextAt == nil || down.count() != 1 {
+		t.Errorf("%+v after %d attempts", got, down.count())
+	}
+}

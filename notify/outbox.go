@@ -387,7 +387,7 @@ func saveEntry(root *jobdir.Root, e *Entry, sync bool) error {
 func (e *Entry) takeRequests(now *Entry) (asked []string) {
 	for name, there := range now.Sinks {
 		if t, ok := e.Sinks[name]; ok && there.Again && (t.State == Failed || t.State == Pending) {
-			t.State, t.NextAt = Pending, nil
+			t.State, t.NextAt, t.Again = Pending, nil, false
 			e.Sinks[name] = t
 			asked = append(asked, name)
 		}

@@ -56,8 +56,33 @@ func (a *Actions) SinkAdd(req SinkRequest) (SinkAddResult, error) {
 	return SinkAddResult{e, existed}, err
 }
 
-// SinkList lists the sinks, by name.
-func (a *Actions) SinkList() ([]SinkEntry, error) {
+// SinksResult are all sinks, by name.
+type SinksResult struct {
+	Sinks    []SinkEntry
+	Warnings []string // what somebody should know of
+}
+
+// SinkList lists the sinks.
+func (a *Actions) SinkList() (SinksResult, error) {
+	all, err := a.sinks()
+	res := SinksResult{Sinks: all}
+	for i := range all {
+		if all[i].Waiting > 0 {
+			res.Warnings = a.stopped()
+		}
+	}
+	return res, err
+}
+
+// stopped warns of a daemon that nobody but a person starts.
+func (a *Actions) stopped() []string {
+	if _, held := notify.DaemonOf(a.root); held || !notify.Stopped(a.root) {
+		return nil
+	}
+	return []string{"the daemon was stopped, and nothing is delivered: space-job daemon --detach starts it"}
+}
+
+func (a *Actions) sinks() ([]SinkEntry, error) {
 	sinks, damaged, err := notify.Sinks(a.root)
 	if err != nil {
 		return nil, fault(err)
@@ -117,7 +142,7 @@ func (a *Actions) sink(name string) (SinkEntry, error) {
 	if err := notify.CheckSinkName(name); err != nil {
 		return SinkEntry{}, fault(err)
 	}
-	all, err := a.SinkList()
+	all, err := a.sinks()
 	for _, e := range all {
 		if e.Sink == name {
 			return e, nil
@@ -131,8 +156,9 @@ func (a *Actions) sink(name string) (SinkEntry, error) {
 
 // SinkRetryResult says for how many messages another attempt is due.
 type SinkRetryResult struct {
-	Sink    string `json:"sink"`
-	Retried int    `json:"retried"`
+	Sink     string   `json:"sink"`
+	Retried  int      `json:"retried"`
+	Warnings []string `json:"-"`
 }
 
 // SinkRetry makes everything that a sink has not got due at once, also what it
@@ -143,7 +169,9 @@ func (a *Actions) SinkRetry(name string) (SinkRetryResult, error) {
 		return res, err
 	}
 	n, err := notify.RetrySink(a.root, name)
-	res.Retried = n
+	if res.Retried = n; n > 0 {
+		res.Warnings = a.stopped()
+	}
 	return res, fault(err)
 }
 

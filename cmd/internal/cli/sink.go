@@ -115,10 +115,11 @@ func (o *sinkListOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	sinks, err := a.SinkList()
+	res, err := a.SinkList()
 	if err != nil {
 		return 0, err
 	}
+	sinks := res.Sinks
 	switch {
 	case s.json:
 		for i := range sinks {
@@ -129,6 +130,7 @@ func (o *sinkListOptions) Run(s *session, _ []string) (int, error) {
 	default:
 		s.print(sinkTable(sinks, time.Now()))
 	}
+	s.warnings(res.Warnings)
 	return exitOK, nil
 }
 
@@ -190,6 +192,7 @@ func (o *sinkRetryOptions) Run(s *session, args []string) (int, error) {
 	} else {
 		s.print("trying again for " + res.Sink + ": " + count(res.Retried, "message") + "\n")
 	}
+	s.warnings(res.Warnings)
 	return exitOK, nil
 }
 
