@@ -147,7 +147,6 @@ func TestWakePaneUsual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	t.Setenv("TMUX_TMPDIR", dir)
 	t.Setenv("TMUX", s.socket+",1,0")
 	m := thread.Member{Name: "bob", Kind: thread.Agent, WakePane: "main:0.0"}
@@ -160,7 +159,13 @@ func TestWakePaneUsual(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	defer func() { _ = exec.Command("tmux", "-S", usual.socket, "kill-server").Run() }()
+	// Before PATH is changed, so that it is run after PATH is as it was.
+	t.Cleanup(func() {
+		if out, err := exec.Command("tmux", "-S", usual.socket, "kill-server").CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		os.RemoveAll(dir)
+	})
 	usual.until(t, "main:", "#{pane_current_command}", "cat")
 	m.WakePane = "main:"
 	if err := Wake(t.Context(), m, thread.Item{}, nil); err != nil {
