@@ -401,7 +401,8 @@ func TestStraySignalsCancelNothing(t *testing.T) {
 func TestStoppedRunnerIsWoken(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
-	j := r.run("/bin/sh", "-c", `kill -STOP $PPID; exec sleep 777`)
+	// Not before the runner has said who it is.
+	j := r.run("/bin/sh", "-c", `while ! [ -s "$0/$SPACE_JOB/pid" ]; do sleep 0.01; done; kill -STOP $PPID; exec sleep 777`, filepath.Join(r.path, record.Jobs))
 	runner := j.process().RunnerPID
 	waitFor(t, "the stopped runner", func() bool {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", runner))
