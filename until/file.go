@@ -134,8 +134,11 @@ func (l *lookout) aim() {
 		l.dir, l.id, l.stale = dir, id, false
 		l.aimed.Store(&spot{dir, id})
 		l.next = nextName(l.path, dir)
-		if l.events.Add(dir) != nil { // no right to read it, or no watch left
-			return
+		if err := l.events.Add(dir); err != nil {
+			if l.stale = errors.Is(err, fs.ErrNotExist); !l.stale {
+				return // no right to read it, or no watch left: the poll has to do
+			}
+			// It was there a moment ago: another one is the nearest by now.
 		}
 	}
 }

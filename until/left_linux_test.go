@@ -33,7 +33,8 @@ func TestU3EscapedChildren(t *testing.T) {
 		(env -i setsid sleep 777 & echo $! >>pid)
 		SPACE_JOB=` + string(j.ID()) + ` setsid sleep 778 & echo $! >>job
 		setsid ./space-jobd 778 & echo $! >>job
-		until test $(wc -l <pid) -ge 3; do sleep 0.01; done`}, func(w *watcher) { quick(w); w.alone = true })
+		until test $(wc -l <pid) -ge 3; do sleep 0.01; done
+		for p in $(cat job); do until grep -qx -e sleep -e space-jobd /proc/$p/comm; do sleep 0.01; done; done`}, func(w *watcher) { quick(w); w.alone = true })
 	w.ends(0, "exited with 0")
 	gone(t, dir+"/pid")
 	b, err := os.ReadFile(dir + "/job")
