@@ -709,7 +709,9 @@ func TestEndsAtOnce(t *testing.T) {
 func TestRetryWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	root := testRoot(t)
-	down := &fakeSink{answer: func(context.Context, Message, int) error { return &RetryError{After: time.Hour, Err: errors.New("down")} }}
+	down := &fakeSink{answer: func(context.Context, Message, int) error {
+		return &RetryError{After: time.Hour, Err: errors.New("down")}
+	}}
 	hooks := Hooks{Sink: sinksOf(t, root, map[string]*fakeSink{"down": down})}
 	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
 	j.end(jobdir.Exited, 0)

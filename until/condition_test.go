@@ -108,6 +108,10 @@ func TestResolve(t *testing.T) {
 		// What is given to the watcher is the same condition.
 		kind, value, _ := strings.Cut(strings.TrimPrefix(got.Args()[0], "--"), "=")
 		again, err := Parse(strings.ReplaceAll(kind, "-", "_"), value)
+		if err != nil {
+			t.Errorf("%q: %v", got.Args(), err)
+			continue
+		}
 		again.Interval, again.TryTimeout = got.Interval, got.TryTimeout
 		if again, err = again.Resolve(r, "/"); err != nil || !reflect.DeepEqual(again, got) {
 			t.Errorf("%+v, %v, want %+v", again, err, got)
