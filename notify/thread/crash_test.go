@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -247,13 +248,26 @@ func TestCrashAtRandom(t *testing.T) {
 	promised := map[string]bool{}
 	for i := range *crashN {
 		text := fmt.Sprintf("@a1 number %d", i)
-		c, out := command(t, order{Root: th.root.Path(), Do: "post", Author: ann, Text: text, N: 1000})
-		if err := c.Start(); err != nil {
+		c, out := command(t, order{Root: th.root.Path(), Do: "post", Author: ann, Text: text, N: 1000, Ready: true})
+		c.Stdout = nil
+		said, err := c.StdoutPipe()
+		if err != nil {
 			t.Fatal(err)
 		}
-		// It takes some milliseconds to come up.
-		time.Sleep(time.Duration(r.IntN(20_000)) * time.Microsecond)
+		in, err := c.StdinPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(said, make([]byte, len("ready\n"))); err != nil {
+			t.Fatal(err)
+		}
+		in.Close() // it begins
+		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 		_ = c.Process.Kill()
+		_, _ = io.Copy(out, said)
 		_ = c.Wait()
 		for s := range strings.FieldsSeq(out.String()) {
 			promised[s+" "+text] = true
