@@ -110,7 +110,7 @@ func targetLine(what string, t notify.Target) string {
 	line := what + " "
 	switch t.State {
 	case notify.None:
-		return line + "not possible: it is in the inbox"
+		return what + ": nothing to run, so it waits in the inbox"
 	case notify.Limited:
 		line += "stopped by the limit on " + t.Limit + ": it is in the inbox"
 		if t.RetryAfterMS > 0 {
