@@ -77,7 +77,7 @@ func (f *follower) deliver(list []*followed, now time.Time) {
 		d := passes[fd]
 		d.message, d.err = MessageOf(fd.job)
 		if d.err == nil && fd.entry.Thread.State == Pending {
-			d.err = syncDir(fd.job.Dir()) // nothing is said of an end that a power failure could take back
+			d.err = jobdir.SyncDir(fd.job.Dir()) // nothing is said of an end that a power failure could take back
 		}
 	})
 	unposted := false
@@ -96,7 +96,7 @@ func (f *follower) deliver(list []*followed, now time.Time) {
 		}
 	}
 	if unposted {
-		if err := syncDir(filepath.Join(f.root.Path(), record.Jobs)); err != nil {
+		if err := jobdir.SyncDir(filepath.Join(f.root.Path(), record.Jobs)); err != nil {
 			f.sayOnce("%v", err)
 		}
 		made = f.post(made, passes, now)

@@ -543,14 +543,14 @@ func (f *follower) notice(id jobdir.ID) {
 			for _, name := range asked {
 				*f.lane(name) = lane{busy: f.lane(name).busy}
 			}
-			if err := replaceFile(path, marshal(fd.entry), false); err != nil { // they are not asked for twice
+			if err := jobdir.ReplaceFile(path, jobdir.Line(fd.entry), false); err != nil { // they are not asked for twice
 				f.complain(fd, err)
 			}
 		}
 		return
 	}
 	if len(e.takeRequests(e)) > 0 { // made while no daemon ran
-		if err := replaceFile(path, marshal(e), false); err != nil {
+		if err := jobdir.ReplaceFile(path, jobdir.Line(e), false); err != nil {
 			f.sayOnce("outbox: %v", err)
 		}
 	}
@@ -586,7 +586,7 @@ func (f *follower) restore(damaged *damagedEntry, id jobdir.ID, fd *followed) *E
 		return nil
 	}
 	f.say("%v: set aside as %s, and made anew of what the job says", damaged, aside)
-	if err := replaceFile(entryPath(f.root, id), marshal(e), true); err != nil {
+	if err := jobdir.ReplaceFile(entryPath(f.root, id), jobdir.Line(e), true); err != nil {
 		f.sayOnce("outbox: %v", err)
 	}
 	return e
@@ -663,7 +663,7 @@ func (f *follower) examineNone(fd *followed, now time.Time) {
 // save writes an entry down, if it is another by now.
 func (f *follower) save(fd *followed, sync bool) {
 	h := fnv.New64a()
-	h.Write(marshal(fd.entry))
+	h.Write(jobdir.Line(fd.entry))
 	if fd.saved == h.Sum64() {
 		return
 	}
@@ -706,7 +706,7 @@ func sweepNew(root *jobdir.Root, now time.Time) {
 		return
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), newPrefix) {
+		if !strings.HasPrefix(e.Name(), jobdir.TempPrefix) {
 			continue
 		}
 		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > time.Hour {

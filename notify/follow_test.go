@@ -718,7 +718,7 @@ func TestRetryWithoutDaemon(t *testing.T) {
 	e := must[*Entry](t)(readEntry(entryPath(root, j.id), j.id))
 	later := time.Now().Add(time.Hour)
 	e.Thread.State, e.Sinks = Delivered, map[string]Target{"down": {State: Failed, Attempts: 1, Error: "no", NextAt: &later}}
-	if err := replaceFile(entryPath(root, j.id), marshal(e), false); err != nil {
+	if err := jobdir.ReplaceFile(entryPath(root, j.id), jobdir.Line(e), false); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := RetrySink(root, "down"); n != 1 || err != nil {

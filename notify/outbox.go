@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -131,11 +130,8 @@ func parseEntry(b []byte, id jobdir.ID) (*Entry, error) {
 	return &e, nil
 }
 
-// Names in the outbox that are no entries yet, or no more.
-const (
-	newPrefix     = ".new-"
-	damagedPrefix = ".damaged-"
-)
+// damagedPrefix begins the name of an entry that was set aside.
+const damagedPrefix = ".damaged-"
 
 func outboxDir(root *jobdir.Root) string { return filepath.Join(root.Path(), record.Outbox) }
 
@@ -220,7 +216,7 @@ func (c *Claim) Set(id jobdir.ID) error {
 }
 
 func (c *Claim) create(id jobdir.ID) error {
-	temp := newPrefix + string(id) + "-" + strconv.Itoa(os.Getpid())
+	temp := jobdir.TempPrefix + string(id) + "-" + strconv.Itoa(os.Getpid())
 	f, err := os.OpenFile(filepath.Join(c.dir, temp), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -230,7 +226,7 @@ func (c *Claim) create(id jobdir.ID) error {
 		err = f.Chmod(0o600) // whatever the umask
 	}
 	if err == nil {
-		_, err = f.Write(marshal(&c.entry))
+		_, err = f.Write(jobdir.Line(&c.entry))
 	}
 	crash("claim.written")
 	if err == nil {
@@ -261,7 +257,7 @@ func (c *Claim) takeOver(id jobdir.ID) (done bool, err error) {
 		f.Close()
 		return true, nil
 	}
-	if err := record.Write(int(f.Fd()), marshal(&c.entry)); err != nil {
+	if err := record.Write(int(f.Fd()), jobdir.Line(&c.entry)); err != nil {
 		f.Close()
 		return false, &fs.PathError{Op: "write", Path: path, Err: pathless(err)}
 	}
@@ -379,7 +375,7 @@ func saveEntry(root *jobdir.Root, e *Entry, sync bool) error {
 	if now, err := readEntry(path, e.Job); err == nil {
 		e.takeRequests(now)
 	}
-	return replaceFile(path, marshal(e), sync)
+	return jobdir.ReplaceFile(path, jobdir.Line(e), sync)
 }
 
 // takeRequests makes the attempts due that somebody has asked for, and returns
@@ -395,38 +391,6 @@ func (e *Entry) takeRequests(now *Entry) (asked []string) {
 	return asked
 }
 
-// replaceFile writes a file and puts it in the place of what has its name.
-func replaceFile(path string, b []byte, sync bool) (err error) {
-	dir, name := filepath.Split(path)
-	temp := newPrefix + name // whoever replaces a file has its lock, or is alone
-	f, err := os.OpenFile(filepath.Join(dir, temp), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(filepath.Join(dir, temp))
-		}
-	}()
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(0o600)
-	}
-	if err == nil && sync {
-		err = record.Sync(int(f.Fd()))
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	if err = os.Rename(filepath.Join(dir, temp), path); err != nil || !sync {
-		return err
-	}
-	return syncDir(dir)
-}
-
 // inDir opens a directory for a moment.
 func inDir(path string, f func(fd int) error) error {
 	fd, err := record.Open(-1, path, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
@@ -435,13 +399,6 @@ func inDir(path string, f func(fd int) error) error {
 	}
 	defer syscall.Close(fd)
 	return f(fd)
-}
-
-func syncDir(path string) error {
-	if err := inDir(path, record.Sync); err != nil {
-		return &fs.PathError{Op: "sync", Path: path, Err: pathless(err)}
-	}
-	return nil
 }
 
 // syncEntries makes new entries durable.
@@ -460,17 +417,7 @@ func syncEntries(root *jobdir.Root, ids []jobdir.ID) error {
 			return &fs.PathError{Op: "sync", Path: entryPath(root, id), Err: err}
 		}
 	}
-	return syncDir(outboxDir(root))
-}
-
-func marshal(v any) []byte {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		panic(err) // a type of ours that JSON has no form for
-	}
-	return []byte(b.String())
+	return jobdir.SyncDir(outboxDir(root))
 }
 
 func pathless(err error) error {
@@ -568,7 +515,7 @@ func changeEntry(root *jobdir.Root, id jobdir.ID, f func(*Entry) bool) error {
 	if err != nil || !f(e) {
 		return err
 	}
-	return replaceFile(path, marshal(e), true)
+	return jobdir.ReplaceFile(path, jobdir.Line(e), true)
 }
 
 // Keeps is what a prune asks before it removes a job: whether its message is
@@ -593,7 +540,7 @@ type Receipt struct {
 // writeReceipt makes the receipt of a job durable.
 func writeReceipt(j *jobdir.Job, t Targets, now time.Time) error {
 	r := Receipt{At: now.UTC().Truncate(time.Millisecond), Targets: t}
-	return replaceFile(filepath.Join(j.Dir(), record.Notified), marshal(&r), true)
+	return jobdir.ReplaceFile(filepath.Join(j.Dir(), record.Notified), jobdir.Line(&r), true)
 }
 
 func readReceipt(j *jobdir.Job) (*Receipt, bool) {

@@ -227,7 +227,7 @@ func AddSink(root *jobdir.Root, c SinkConfig) (existed bool, err error) {
 	path := filepath.Join(dir, c.Name+sinkSuffix)
 	_, err = os.Lstat(path)
 	existed = err == nil
-	return existed, replaceFile(path, marshal(c), true)
+	return existed, jobdir.ReplaceFile(path, jobdir.Line(c), true)
 }
 
 // RemoveSink removes a sink, whether its file can be read or not, and all that
@@ -253,7 +253,7 @@ func RemoveSink(root *jobdir.Root, name string) (dropped int, err error) {
 		return 0, ErrNoSink
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = jobdir.SyncDir(dir)
 	}
 	if err != nil {
 		return 0, err

@@ -277,7 +277,7 @@ func TestSinkRemoved(t *testing.T) {
 				e.Sinks[name] = Target{State: state, Attempts: 3}
 			}
 		}
-		write(t, filepath.Join(dir, string(id)), string(marshal(&e)))
+		write(t, filepath.Join(dir, string(id)), string(jobdir.Line(&e)))
 	}
 	put("j6c1f0a2b9d31", Pending, Pending)
 	put("j6c1f0a2b9d32", Failed, Failed)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"space-job/jobdir"
 )
 
 var zone = time.FixedZone("XST", 5*3600+1800)
@@ -259,7 +261,7 @@ func TestClaims(t *testing.T) {
 			if err := remove(th.path(threadDir, claimsName)); err != nil {
 				t.Fatal(err)
 			}
-		} else if err := replace(th.path(threadDir, claimsName), []byte(damage), false); err != nil {
+		} else if err := jobdir.ReplaceFile(th.path(threadDir, claimsName), []byte(damage), false); err != nil {
 			t.Fatal(err)
 		}
 		want("a2:d")

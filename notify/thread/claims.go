@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"space-job/jobdir"
 )
 
 // Claim is ground that a member has claimed.
@@ -250,7 +252,7 @@ func (w *writer) saveLedger(l *ledger, seq int64) error {
 		}
 		w.t.warn("%s is not a regular file: set aside as %s", path, aside)
 	}
-	return replace(path, marshal(l), true)
+	return jobdir.ReplaceFile(path, jobdir.Line(l), true)
 }
 
 // applyEntry does what the lines of an entry say.

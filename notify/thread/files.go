@@ -1,66 +1,21 @@
 package thread
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"space-job/jobdir/record"
 )
 
-// tempPrefix is how a file is called until it is whole.
-const tempPrefix = ".new-"
-
-// replace writes a file and puts it in the place of what has its name: a reader
-// sees the one or the other. With sync it is durable before replace returns.
-func replace(path string, b []byte, sync bool) (err error) {
-	dir, name := filepath.Split(path)
-	f, err := os.CreateTemp(dir, tempPrefix+name+"-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if err = f.Chmod(0o600); err == nil { // whatever the umask
-		_, err = f.Write(b)
-	}
-	if err == nil && sync {
-		err = syncFile(f)
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil && sync {
-		err = syncDir(dir)
-	}
-	return err
-}
-
 func syncFile(f *os.File) error {
 	if err := record.Sync(int(f.Fd())); err != nil {
 		return &fs.PathError{Op: "sync", Path: f.Name(), Err: err}
 	}
 	return nil
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return syncFile(d)
 }
 
 // maxFile is the largest of the small files, which are read whole.
@@ -99,17 +54,6 @@ func readSmall(path string) ([]byte, error) {
 		err = &fs.PathError{Op: "read", Path: path, Err: errTooLong}
 	}
 	return b, err
-}
-
-// marshal is a document of one line.
-func marshal(v any) []byte {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		panic(err) // a type of ours that JSON has no form for
-	}
-	return []byte(b.String())
 }
 
 // shortage reports whether what failed may well succeed later.

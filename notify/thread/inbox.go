@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"space-job/jobdir"
 	"space-job/jobdir/record"
 )
 
@@ -221,7 +222,7 @@ func (w *writer) store(it *Item, sync bool) error {
 		f.Close()
 		crash("item.marked")
 	}
-	if err := replace(w.t.itemPath(it.To, it.State, it.ID), marshal(it), sync); err != nil {
+	if err := jobdir.ReplaceFile(w.t.itemPath(it.To, it.State, it.ID), jobdir.Line(it), sync); err != nil {
 		return err
 	}
 	crash("item.written")
@@ -246,7 +247,7 @@ func (w *writer) makeDir(elem ...string) error {
 	}
 	for range elem {
 		path = filepath.Dir(path)
-		if err := syncDir(path); err != nil {
+		if err := jobdir.SyncDir(path); err != nil {
 			return err
 		}
 	}
@@ -695,7 +696,7 @@ func (t *Thread) Prune() (removed int, err error) {
 func (t *Thread) sweep(dir string, old func(string, time.Duration) bool) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if path := filepath.Join(dir, e.Name()); strings.HasPrefix(e.Name(), tempPrefix) && old(path, time.Hour) {
+		if path := filepath.Join(dir, e.Name()); strings.HasPrefix(e.Name(), jobdir.TempPrefix) && old(path, time.Hour) {
 			_ = os.Remove(path)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"space-job/jobdir"
 )
 
 // Member is somebody who can be mentioned: what is kept in members/<name>.json.
@@ -195,7 +197,7 @@ func (t *Thread) AddMember(m Member) (existed bool, err error) {
 	}
 	_, err = os.Lstat(t.memberPath(m.Name))
 	existed = err == nil
-	return existed, replace(filepath.Join(dir, m.Name+".json"), marshal(m), true)
+	return existed, jobdir.ReplaceFile(filepath.Join(dir, m.Name+".json"), jobdir.Line(m), true)
 }
 
 // RemoveMember removes a member. Its inbox stays as it is; nobody can add to it.
@@ -208,7 +210,7 @@ func (t *Thread) RemoveMember(name string) error {
 		return ErrNoMember
 	}
 	if err == nil {
-		err = syncDir(t.path(membersDir))
+		err = jobdir.SyncDir(t.path(membersDir))
 	}
 	return err
 }

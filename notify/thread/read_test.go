@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"space-job/jobdir"
 )
 
 func ptr(n int64) *int64 { return &n }
@@ -217,9 +219,9 @@ func longThread(t testing.TB, n int) *Thread {
 	var b bytes.Buffer
 	at := time.Now().Add(-time.Hour).UnixMilli()
 	for i := 1; i <= n; i++ {
-		b.Write(marshal(Entry{Seq: int64(i), AtMS: at, Author: ann, Text: "entry " + strconv.Itoa(i) + strings.Repeat(" and more of it", i%40)}))
+		b.Write(jobdir.Line(Entry{Seq: int64(i), AtMS: at, Author: ann, Text: "entry " + strconv.Itoa(i) + strings.Repeat(" and more of it", i%40)}))
 	}
-	for name, content := range map[string][]byte{logName: b.Bytes(), stateName: marshal(state{int64(n), int64(b.Len())}), claimsName: marshal(ledger{Seq: int64(n)})} {
+	for name, content := range map[string][]byte{logName: b.Bytes(), stateName: jobdir.Line(state{int64(n), int64(b.Len())}), claimsName: jobdir.Line(ledger{Seq: int64(n)})} {
 		if err := os.WriteFile(dir+"/"+name, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -402,7 +404,7 @@ func TestPrune(t *testing.T) {
 	must(th.Post(Post{Author: ann, Text: "@a0 one"}))(t)
 	must(th.Post(Post{Author: ann, Text: "@a0 two"}))(t)
 	must(th.Answer(agent(0), "e1", "done"))(t)
-	left := th.path(inboxDir, "a0", tempPrefix+"e9.json-123")
+	left := th.path(inboxDir, "a0", jobdir.TempPrefix+"e9.json-123")
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +426,7 @@ func TestPrune(t *testing.T) {
 // FuzzReadThread: whatever the file holds, it is read from both ends alike, a
 // search finds what a walk finds, and the next post goes behind it all.
 func FuzzReadThread(f *testing.F) {
-	entry := func(n int64) string { return string(marshal(Entry{Seq: n, AtMS: n, Author: ann, Text: "x"})) }
+	entry := func(n int64) string { return string(jobdir.Line(Entry{Seq: n, AtMS: n, Author: ann, Text: "x"})) }
 	f.Add([]byte(entry(1)+entry(2)+entry(3)), int64(2))
 	f.Add([]byte(entry(1)+"garbage\n\n"+entry(3)+`{"seq":4`), int64(3))
 	f.Add([]byte("\x00\x00\n"+entry(5)+strings.Repeat("z", block+3)+"\n"+entry(7)), int64(6))

@@ -279,7 +279,7 @@ func (w *writer) cutTorn(whole, size int64) error {
 		}{w.t.now().UTC(), w.log.Name(), whole, string(torn)}
 		f, err := openRegular(filepath.Join(w.dir, damagedName), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 		if err == nil {
-			_, err = f.Write(marshal(note))
+			_, err = f.Write(jobdir.Line(note))
 			f.Close()
 		}
 		if err != nil {
@@ -310,7 +310,7 @@ func (w *writer) readState() bool {
 // setState is one write in place, and not synced: a state that is behind only
 // means that entries are worked through again, which changes nothing.
 func (w *writer) setState(s state) error {
-	if err := record.Write(int(w.st.Fd()), marshal(s)); err != nil {
+	if err := record.Write(int(w.st.Fd()), jobdir.Line(s)); err != nil {
 		return err
 	}
 	w.state = s
@@ -323,7 +323,7 @@ func (w *writer) append(entries ...*Entry) error {
 	var b []byte
 	for i, e := range entries {
 		e.Seq = w.Seq + 1 + int64(i)
-		b = append(b, marshal(e)...)
+		b = append(b, jobdir.Line(e)...)
 	}
 	n, err := w.log.Write(b)
 	if err == nil {
@@ -331,8 +331,8 @@ func (w *writer) append(entries ...*Entry) error {
 		err = syncFile(w.log)
 	}
 	if err == nil && w.Offset == 0 { // the file may be new, and so may its directory
-		if err = syncDir(w.dir); err == nil {
-			err = syncDir(w.t.root.Path())
+		if err = jobdir.SyncDir(w.dir); err == nil {
+			err = jobdir.SyncDir(w.t.root.Path() + "/")
 		}
 	}
 	if err != nil {

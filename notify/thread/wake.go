@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"space-job/jobdir"
 )
 
 // Limits of what agents may do to one another.
@@ -122,7 +124,7 @@ func (w *writer) decide(from, to string, hops int, item string) (verdict, error)
 		return v, nil
 	}
 	records = append(records, wakeRecord{now.UnixMilli(), item})
-	err := replace(w.t.path(threadDir, wakesName), marshal(records), false)
+	err := jobdir.ReplaceFile(w.t.path(threadDir, wakesName), jobdir.Line(records), false)
 	crash("wake.counted")
 	return v, err
 }
