@@ -2,11 +2,8 @@ package jobdir
 
 import (
 	"context"
-	"sync"
 	"syscall"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"space-job/jobdir/record"
 )
@@ -22,13 +19,11 @@ const (
 
 // Watch waits for changes of one job directory.
 type Watch struct {
-	job    *Job
-	events *fsnotify.Watcher // nil: the kernel has no more to give
-	hint   chan struct{}     // something was reported since the last Wait
-	drain  sync.WaitGroup
-	delay  time.Duration
-	blind  time.Duration // the slowest look without events
-	seen   sight         // without events: what the last look saw
+	job   *Job
+	hints *Hints // nil: the kernel has no more to give
+	delay time.Duration
+	blind time.Duration // the slowest look without hints
+	seen  sight         // without hints: what the last look saw
 }
 
 // Watch starts to watch: a change after it returns is not missed by the next
@@ -37,35 +32,10 @@ type Watch struct {
 func (j *Job) Watch() *Watch { return j.watch(j.Dir()) }
 
 func (j *Job) watch(path string) *Watch {
-	w := &Watch{job: j, hint: make(chan struct{}, 1), delay: soonest, blind: blind}
-	events, err := fsnotify.NewWatcher()
-	if err == nil && events.Add(path) != nil {
-		_ = events.Close()
-		events = nil
-	}
-	if err != nil || events == nil {
+	w := &Watch{job: j, hints: NewHints(path), delay: soonest, blind: blind}
+	if w.hints == nil {
 		w.seen = j.glance()
-		return w
 	}
-	w.events = events
-	// A job can cause more events than a reader has use for: they come down to
-	// one hint, and fsnotify is never left waiting.
-	w.drain.Go(func() {
-		for {
-			var ok bool
-			select {
-			case _, ok = <-events.Events:
-			case _, ok = <-events.Errors: // the queue overflowed: something changed
-			}
-			if !ok {
-				return
-			}
-			select {
-			case w.hint <- struct{}{}:
-			default:
-			}
-		}
-	})
 	return w
 }
 
@@ -73,20 +43,24 @@ func (j *Job) watch(path string) *Watch {
 // slow poll: the caller looks, and waits again. It returns ctx.Err() when ctx
 // is done. It is for one goroutine at a time.
 func (w *Watch) Wait(ctx context.Context) error {
+	var hint <-chan struct{}
+	if w.hints != nil {
+		hint = w.hints.C
+	}
 	for waited := time.Duration(0); ; {
 		timer := time.NewTimer(w.delay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return ctx.Err()
-		case <-w.hint:
+		case <-hint:
 			timer.Stop()
 			w.delay = soonest
 			return nil
 		case <-timer.C:
 		}
 		waited += w.delay
-		if w.events != nil {
+		if w.hints != nil {
 			w.delay = min(2*w.delay, slowPoll)
 			return nil
 		}
@@ -103,12 +77,10 @@ func (w *Watch) Wait(ctx context.Context) error {
 
 // Close frees everything the watch holds. It may be called twice.
 func (w *Watch) Close() error {
-	if w.events == nil {
+	if w.hints == nil {
 		return nil
 	}
-	err := w.events.Close()
-	w.drain.Wait()
-	return err
+	return w.hints.Close()
 }
 
 // sight is what changes when a job does something.

@@ -17,7 +17,7 @@ func eachWatch(t *testing.T, f func(t *testing.T, j *Job, watch func() *Watch)) 
 		j := makeJob(t, newRoot(t), testID, map[string]string{record.ReservedExit: ""})
 		f(t, j, func() *Watch {
 			w := j.Watch()
-			if w.events == nil {
+			if w.hints == nil {
 				t.Skip("the kernel has no more watches to give")
 			}
 			return w
@@ -27,7 +27,7 @@ func eachWatch(t *testing.T, f func(t *testing.T, j *Job, watch func() *Watch)) 
 		j := makeJob(t, newRoot(t), testID, map[string]string{record.ReservedExit: ""})
 		f(t, j, func() *Watch {
 			w := j.watch("/nowhere")
-			if w.events != nil {
+			if w.hints != nil {
 				t.Fatal("watches nothing")
 			}
 			return w

@@ -556,7 +556,7 @@ func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (Item
 	w := newWatch(dir, dir)
 	defer func() { w.close() }()
 	for {
-		if w.events == nil { // it may be there by now
+		if w.hints == nil { // it may be there by now
 			w.close()
 			w = newWatch(dir, dir)
 		}

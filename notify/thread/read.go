@@ -6,10 +6,9 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"space-job/jobdir"
 )
 
 // Limits of a read.
@@ -157,43 +156,17 @@ const (
 // watch waits for changes below a directory. Where the kernel has no more
 // watches to give, or the directory is not there, it polls.
 type watch struct {
-	path   string // what is looked at
-	events *fsnotify.Watcher
-	hint   chan struct{}
-	drain  sync.WaitGroup
-	seen   [2]int64
+	path  string        // what is looked at
+	hints *jobdir.Hints // nil: there are none
+	seen  [2]int64
 }
 
 // newWatch starts to watch: a change after it returns is not missed by the next
 // wait.
 func newWatch(dir, path string) *watch {
-	w := &watch{path: path, hint: make(chan struct{}, 1)}
+	w := &watch{path: path}
 	w.seen = w.glance()
-	events, err := fsnotify.NewWatcher()
-	if err != nil {
-		return w
-	}
-	if events.Add(dir) != nil {
-		_ = events.Close()
-		return w
-	}
-	w.events = events
-	w.drain.Go(func() {
-		for {
-			var ok bool
-			select {
-			case _, ok = <-events.Events:
-			case _, ok = <-events.Errors: // the queue overflowed: something changed
-			}
-			if !ok {
-				return
-			}
-			select {
-			case w.hint <- struct{}{}:
-			default:
-			}
-		}
-	})
+	w.hints = jobdir.NewHints(dir)
 	return w
 }
 
@@ -207,9 +180,10 @@ func (w *watch) glance() [2]int64 {
 
 // wait returns nil when something may have changed.
 func (w *watch) wait(ctx context.Context) error {
-	poll := slowPoll
-	if w.events == nil {
-		poll = blindPoll
+	poll := blindPoll
+	var hint <-chan struct{}
+	if w.hints != nil {
+		poll, hint = slowPoll, w.hints.C
 	}
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -217,7 +191,7 @@ func (w *watch) wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.hint:
+		case <-hint:
 			return nil
 		case <-tick.C:
 		}
@@ -229,8 +203,7 @@ func (w *watch) wait(ctx context.Context) error {
 }
 
 func (w *watch) close() {
-	if w.events != nil {
-		_ = w.events.Close()
-		w.drain.Wait()
+	if w.hints != nil {
+		_ = w.hints.Close()
 	}
 }
