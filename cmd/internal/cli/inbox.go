@@ -46,12 +46,8 @@ func (o *inboxOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx := context.Background()
-	if o.req.FollowMS > 0 {
-		var stop context.CancelFunc
-		ctx, stop = interruptible()
-		defer stop()
-	}
+	ctx, stop := following(o.req.FollowMS)
+	defer stop()
 	res, err := a.Inbox(ctx, o.req)
 	if errors.Is(err, context.Canceled) {
 		return exitDetached, nil

@@ -128,6 +128,14 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), os.Interrupt)
 }
 
+// following is the context of a read: Ctrl-C ends its wait, where it has one.
+func following(ms int64) (context.Context, context.CancelFunc) {
+	if ms <= 0 {
+		return context.Background(), func() {}
+	}
+	return interruptible()
+}
+
 // quote shows what somebody typed.
 func quote(s string) string { return api.Quote(s) }
 

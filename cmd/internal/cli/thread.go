@@ -97,12 +97,8 @@ func (o *threadReadOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctx := context.Background()
-	if o.req.FollowMS > 0 {
-		var stop context.CancelFunc
-		ctx, stop = interruptible()
-		defer stop()
-	}
+	ctx, stop := following(o.req.FollowMS)
+	defer stop()
 	res, err := a.ThreadRead(ctx, o.req)
 	if errors.Is(err, context.Canceled) {
 		return exitDetached, nil
