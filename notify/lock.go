@@ -126,10 +126,8 @@ func DaemonOf(root *jobdir.Root) (r record.DaemonRecord, held bool) {
 			r = parsed
 		}
 	}
-	if held && r.PID != 0 {
-		if start, ok := record.ProcessStart(r.PID); !ok || start != r.Start {
-			r = record.DaemonRecord{} // that was the one before
-		}
+	if held && r.PID != 0 && !record.IsProcess(r.PID, r.Start) {
+		r = record.DaemonRecord{} // that was the one before
 	}
 	return r, held
 }

@@ -61,3 +61,10 @@ func IsBlank(b []byte) bool {
 	}
 	return true
 }
+
+// IsProcess reports whether a process lives that started then: another one of
+// the same number did not.
+func IsProcess(pid int, start uint64) bool {
+	at, alive := ProcessStart(pid)
+	return alive && at == start
+}

@@ -246,11 +246,9 @@ func (w *writer) saveLedger(l *ledger, seq int64) error {
 	l.Seq = seq
 	path := w.t.path(threadDir, claimsName)
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		aside := path + ".damaged"
-		if err := os.Rename(path, aside); err != nil {
+		if err := w.t.setAside(path, path+".damaged", path+" is not a regular file"); err != nil {
 			return err
 		}
-		w.t.warn("%s is not a regular file: set aside as %s", path, aside)
 	}
 	return jobdir.ReplaceFile(path, jobdir.Line(l), true)
 }

@@ -91,3 +91,12 @@ func remove(path string) error {
 	}
 	return nil
 }
+
+// setAside takes out of the way what cannot be used, and says so.
+func (t *Thread) setAside(path, aside, what string) error {
+	if err := os.Rename(path, aside); err != nil {
+		return err
+	}
+	t.warn("%s: set aside as %s", what, aside)
+	return nil
+}

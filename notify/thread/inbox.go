@@ -86,8 +86,7 @@ func (l *Lease) over(now time.Time) bool {
 	if l.PID == 0 {
 		return !now.Before(l.Until)
 	}
-	start, ok := record.ProcessStart(l.PID)
-	return !ok || start != l.Start || l.BootID != record.BootID()
+	return !record.IsProcess(l.PID, l.Start) || l.BootID != record.BootID()
 }
 
 // The directories below that of a member. An item only ever moves on: where two
@@ -190,10 +189,9 @@ func (w *writer) item(member, id string) (Item, error) {
 			return it, err
 		}
 		aside := filepath.Join(filepath.Dir(damaged.path), ".damaged-"+filepath.Base(damaged.path))
-		if err := os.Rename(damaged.path, aside); err != nil {
+		if err := w.t.setAside(damaged.path, aside, damaged.Error()); err != nil {
 			return Item{}, err
 		}
-		w.t.warn("%v: set aside as %s", damaged, aside)
 	}
 }
 

@@ -175,10 +175,9 @@ func (w *writer) openLog() (err error) {
 	w.log, err = openRegular(path, flags)
 	if errors.Is(err, errNotRegular) {
 		aside := path + ".damaged-" + strconv.FormatInt(w.t.now().Unix(), 10)
-		if err = os.Rename(path, aside); err != nil {
+		if err = w.t.setAside(path, aside, path+" is not a regular file"); err != nil {
 			return err
 		}
-		w.t.warn("%s is not a regular file: set aside as %s", path, aside)
 		w.log, err = openRegular(path, flags)
 	}
 	return err

@@ -192,7 +192,7 @@ func (a *Actions) StopDaemon(ctx context.Context) (DaemonResult, error) {
 	for end := time.Now().Add(within); ; {
 		r, held := notify.DaemonOf(a.root)
 		if !held {
-			if start, ok := record.ProcessStart(asked.PID); asked.PID == 0 || !ok || start != asked.Start {
+			if asked.PID == 0 || !record.IsProcess(asked.PID, asked.Start) {
 				res := daemonResult(asked)
 				res.Stopped = asked.PID != 0
 				return res, nil
