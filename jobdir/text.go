@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -210,6 +211,17 @@ func (p *Plainer) print(c byte) {
 		}
 		p.line = append(p.line, c)
 	}
+}
+
+// OneLine puts blanks in the place of what would break a line, speak to the
+// terminal or turn the direction of text.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // FormatDuration is a duration as people read it: 340ms, 2.3s, 12m55s, 3h02m.

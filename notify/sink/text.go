@@ -4,7 +4,8 @@ import (
 	"bytes"
 	"io"
 	"strings"
-	"unicode"
+
+	"space-job/jobdir"
 )
 
 // maxLine is how much of one line of somebody else's is shown in an error.
@@ -13,12 +14,7 @@ const maxLine = 200
 // oneLine puts blanks in the place of what would break a line or speak to a
 // terminal, and shows at most so many bytes.
 func oneLine(s string, most int) string {
-	s = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd")))
+	s = strings.TrimSpace(jobdir.OneLine(strings.ToValidUTF8(s, "\ufffd")))
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "..."
 	}

@@ -121,6 +121,9 @@ func plainNumber(s string) bool {
 // FormatDuration is how a person reads d: 340ms, 2.3s, 12m55s, 3h02m.
 func FormatDuration(d time.Duration) string { return jobdir.FormatDuration(d) }
 
+// OneLine is s for a line that people read. See [jobdir.OneLine].
+func OneLine(s string) string { return jobdir.OneLine(s) }
+
 const sizeForms = "(use bytes, or 8MiB = 8M = 8388608; 8MB = 8000000; also K, G and T)"
 
 // ParseSize reads a number of bytes: 8388608, 8M or 8MiB (powers of 1024), 8MB

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"space-job/cmd/internal/api"
 )
@@ -151,12 +150,7 @@ func short(s string) string {
 // oneLine puts blanks in the place of what would break a line, speak to the
 // terminal or turn the direction of text, as the line of a job in a list does.
 func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
-			return ' '
-		}
-		return r
-	}, s))
+	return strings.TrimSpace(api.OneLine(s))
 }
 
 // count is "1 job", "2 jobs".

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/pflag"
 
@@ -144,12 +143,7 @@ func indented(text string) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	for i, l := range lines {
 		l = strings.ReplaceAll(strings.TrimRight(l, "\r"), "\t", "    ")
-		lines[i] = strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' || r == '\ufeff' {
-				return ' '
-			}
-			return r
-		}, l)
+		lines[i] = api.OneLine(l)
 		if i > 0 {
 			lines[i] = strings.TrimRight("    "+lines[i], " ")
 		}
