@@ -46,7 +46,7 @@
 //	<root>/inbox/<member>/<item>.json     an unread item; see [Item]
 //	<root>/inbox/<member>/taken/          items that were taken
 //	<root>/inbox/<member>/answered/       items that were answered, for eight days
-//	<root>/inbox/.wakes/<member>,<item>   empty: the waker of this item is to be run
+//	<root>/inbox/.wakes/<member>,<item>   the waker of this item is to be run; written to when the item is there
 //
 // Directories have mode 0700 and files 0600. A post is one write to the log, a
 // sync, then the claims, then the items (each written whole, synced and renamed),

@@ -94,7 +94,7 @@ func (l *Lease) over(now time.Time) bool {
 const (
 	takenDir    = "taken"
 	answeredDir = "answered"
-	wakesDir    = ".wakes" // beside the members: an empty file for each item with a pending wake
+	wakesDir    = ".wakes" // beside the members: a file for each item with a pending wake, written to when the item is there
 )
 
 // keepAnswered is how long an answered item is kept; redeliver is how far back
@@ -217,7 +217,10 @@ func (w *writer) store(it *Item, sync bool) error {
 		if err != nil {
 			return err
 		}
-		f.Close()
+		defer f.Close()
+		// Who was told of the marker may have looked before there was an item: they
+		// are told again.
+		defer func() { _, _ = f.WriteAt([]byte{'\n'}, 0) }()
 		crash("item.marked")
 	}
 	if err := jobdir.ReplaceFile(w.t.itemPath(it.To, it.State, it.ID), jobdir.Line(it), sync); err != nil {
