@@ -159,9 +159,9 @@ func TestN1SinkDownWhenTheJobEnds(t *testing.T) {
 
 	// The next command starts a daemon. The sink that hangs delays nobody.
 	began := time.Now()
-	s.awaitSink("works", "ok 0")
 	s.awaitSink("refuses", "failed 1 "+server.URL+"/...: 403 Forbidden: not now")
 	s.awaitSink("down", "retrying 1 http://127.0.0.1:1/...: dial tcp 127.0.0.1:1: connect: connection refused")
+	s.awaitSink("works", "ok 0") // only by now: before there is anything to deliver, nothing waits
 	s.await("the thread", func() string { return fmt.Sprint(strings.Count(s.run("thread", "read"), "JOB "+job+" exited exit=7 ")) }, "1")
 	if got := s.sink("hangs"); got != "ok 1" { // its first attempt goes on
 		t.Errorf("hangs: %s", got)
