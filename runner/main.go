@@ -74,7 +74,6 @@ func Main() {
 	r.arm()
 	r.start()
 	crash("run.pid")
-	ignoreUnused()
 	raiseLimits()
 	r.running.Store(true)
 	r.ev.ring()

@@ -37,7 +37,7 @@ func ignoreTermination() {
 	for sig := 1; sig <= lastSignal; sig++ {
 		switch syscall.Signal(sig) {
 		case unix.SIGKILL, unix.SIGSTOP, unix.SIGCHLD, unix.SIGCONT, unix.SIGURG,
-			32, 33, 34, // a C library's own, where one is linked: see ignoreUnused
+			32, 33, 34, // a C library's own, where one is linked: see catchUnused
 			unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, // stop, do not end; not reset in the child
 			unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP: // the runner's own faults
 			continue
@@ -46,15 +46,5 @@ func ignoreTermination() {
 			setHandler(sig, sigIgnore)
 		}
 	}
-}
-
-// ignoreUnused ignores the signals that a C library would keep for itself, if
-// none has taken them. It is called after the fork: nothing would give them
-// their default disposition back in the child.
-func ignoreUnused() {
-	for _, sig := range []int{32, 34} {
-		if sig <= lastSignal && getHandler(sig) == sigDefault {
-			setHandler(sig, sigIgnore)
-		}
-	}
+	catchUnused()
 }

@@ -62,6 +62,9 @@ func setHandler(sig int, handler uintptr) {
 	_, _, _ = syscall.RawSyscall(sysSigaction, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0)
 }
 
+// catchUnused has nothing to do: there are no such signals.
+func catchUnused() {}
+
 // waitAll: wait4 sees every child as it is.
 const waitAll = 0
 

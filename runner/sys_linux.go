@@ -83,6 +83,29 @@ func setHandler(sig int, handler uintptr) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0, 8, 0, 0)
 }
 
+// catchUnused gives the signals that a C library would keep for itself, if none
+// has taken them, a handler that does nothing. The Go runtime has none for them
+// and leaves them unblocked, so they would end the process. Ignored, they would
+// be so for the command, too: a handler is what an exec takes away.
+func catchUnused() {
+	var sa sigaction // as the Go runtime has it for one of its own
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGURG), 0, uintptr(unsafe.Pointer(&sa)), 8, 0, 0)
+	f := nothing
+	sa.handler = **(**uintptr)(unsafe.Pointer(&f)) // the code of nothing
+	for _, sig := range []int{32, 34} {
+		if getHandler(sig) == sigDefault {
+			_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&sa)), 0, 8, 0, 0)
+		}
+	}
+}
+
+// nothing is called by the kernel, with no goroutine: it is one return.
+//
+//go:nosplit
+//go:noinline
+//go:norace
+func nothing() {}
+
 // waitAll makes wait4 see children of every kind.
 const waitAll = unix.WALL
 
