@@ -24,6 +24,9 @@ const (
 	LimitExceeded   Code = "limit_exceeded" // the message names the limit
 	Unavailable     Code = "unavailable"
 	IO              Code = "io"
+
+	ApprovalRequired Code = "approval_required" // a person is to decide: Request names what was asked for
+	ApprovalDenied   Code = "approval_denied"
 )
 
 // Error is what every action returns when it fails.
@@ -31,6 +34,9 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint"` // what to do about it, "" where nothing helps
+
+	// Request is the id of what a person is to decide, or has decided: see Approve.
+	Request string `json:"request,omitempty"`
 
 	cause error
 }

@@ -32,6 +32,10 @@ type StartRequest struct {
 	Notify  bool          // bring a message to the thread when it ends
 	Wake    []string      // members to wake then, besides whoever starts it; implies Notify
 	Member  string        // who starts it: see Identity
+
+	// Approval is the id of a request that a person has approved, for this very
+	// start. It goes through once.
+	Approval string
 }
 
 // StartResult is the job that there is now.
