@@ -104,6 +104,9 @@ func (f *follower) deliver(list []*followed, now time.Time) {
 	if len(made) == 0 {
 		return
 	}
+	for _, fd := range made {
+		f.address(fd.entry, now)
+	}
 	each(made, func(fd *followed) { f.tell(passes[fd], now) })
 	crash("follow.put")
 	var done, rest []*followed
@@ -150,7 +153,7 @@ func (fd *followed) stuck() bool {
 	if fd.entry.state() != Pending {
 		return !fd.keepsFailed()
 	}
-	return fd.needsMessage()
+	return fd.needsMessage() || fd.entry.Sinks == nil
 }
 
 // keepsFailed: what a sink has refused stays in the outbox, for somebody to ask
@@ -189,45 +192,59 @@ func (f *follower) post(list []*followed, passes map[*followed]*delivery, now ti
 		return posted
 	}
 	crash("follow.posted")
-	sinks := f.sinks(now)
 	for i, fd := range fresh {
 		e := fd.entry
 		e.Thread.delivered()
 		e.Seq = done[i].Seq
-		e.Sinks = map[string]Target{}
-		for name := range sinks {
-			e.Sinks[name] = Target{State: Pending}
-		}
 		posted = append(posted, fd)
 	}
 	return posted
 }
 
+// address finds out which sinks are to have a message. Where that cannot be told,
+// the next sweep tries again.
+func (f *follower) address(e *Entry, now time.Time) {
+	if e.Sinks != nil {
+		return
+	}
+	sinks, err := f.sinks(now)
+	if err != nil {
+		f.sayOnce("sinks: %v", err)
+		return
+	}
+	e.Sinks = make(map[string]Target, len(sinks))
+	for name := range sinks {
+		e.Sinks[name] = Target{State: Pending}
+	}
+}
+
 // sinks are the sinks that messages go to, by name, as they are now or were a
-// moment ago.
-func (f *follower) sinks(now time.Time) map[string]SinkConfig {
+// moment ago. One whose file is damaged is among them.
+func (f *follower) sinks(now time.Time) (map[string]configured, error) {
 	if f.hooks.Sink == nil {
-		return nil
+		return nil, nil
 	}
 	if f.configs != nil && now.Sub(f.configsAt) < blindSweep && !now.Before(f.configsAt) {
-		return f.configs
+		return f.configs, nil
 	}
 	list, damaged, err := Sinks(f.root)
 	if err != nil {
-		f.sayOnce("sinks: %v", err)
-		return f.configs
+		return nil, err
 	}
-	f.configs, f.configsAt = make(map[string]SinkConfig, len(list)), now
+	f.configs, f.configsAt = make(map[string]configured, len(list)+len(damaged)), now
 	for _, c := range list {
-		f.configs[c.Name] = c
+		f.configs[c.Name] = configured{SinkConfig: c}
 	}
 	for _, d := range damaged {
-		f.sayOnce("sink %s: %s is passed over: %v", d.Name, d.Path, d.Err)
-		if old, ok := f.configs[d.Name]; ok {
-			f.configs[d.Name] = old
+		if filepath.Base(d.Path) == d.Name || CheckSinkName(d.Name) != nil { // none that could be repaired
+			f.sayOnce("%s is no sink: %v", d.Path, d.Err)
+			continue
 		}
+		err := fmt.Errorf("%s is damaged: %w", d.Path, d.Err)
+		f.sayOnce("sink %s: %v", d.Name, err)
+		f.configs[d.Name] = configured{err: err}
 	}
-	return f.configs
+	return f.configs, nil
 }
 
 // tell puts the message into the inboxes of those who are to have it, and sees

@@ -16,7 +16,8 @@
 // Nothing is made up: a job whose entry is gone without a receipt is shown as
 // pending, with that as its error.
 //
-// A sink that does not answer delays neither the thread nor another sink.
+// A sink that does not answer delays neither the thread nor another sink. What is
+// for one whose file cannot be read waits until that is repaired or removed.
 //
 // # What is not
 //

@@ -101,8 +101,8 @@ type follower struct {
 	kept, keepOpen   int                    // open pid files of those, and how many there may be
 	said             map[string]bool        // complaints that need no repeating
 
-	lanes      map[string]*lane // by sink
-	configs    map[string]SinkConfig
+	lanes      map[string]*lane      // by sink
+	configs    map[string]configured // the sinks, as they were at configsAt
 	configsAt  time.Time
 	notifying  bool // a desktop notification is being shown
 	waking     map[string]bool
@@ -118,8 +118,9 @@ type followed struct {
 	pause   time.Duration // until the look after the next
 	watched bool
 	ended   bool
-	saved   uint64 // hash of the entry as it was last written
-	told    string // what was last said about it
+	saved   uint64   // hash of the entry as it was last written
+	asked   []string // sinks that somebody wants tried at once
+	told    string   // what was last said about it
 }
 
 // lane is the way to one sink: one message at a time, so that one that does not
@@ -128,6 +129,12 @@ type lane struct {
 	busy      bool
 	fails     int // in a row
 	notBefore time.Time
+}
+
+// configured is a sink as its file has it, or why that cannot be read.
+type configured struct {
+	SinkConfig
+	err error
 }
 
 func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
@@ -539,20 +546,11 @@ func (f *follower) notice(id jobdir.ID) {
 		return
 	}
 	if fd != nil {
-		if asked := fd.entry.takeRequests(e); len(asked) > 0 {
-			for _, name := range asked {
-				*f.lane(name) = lane{busy: f.lane(name).busy}
-			}
-			if err := jobdir.ReplaceFile(path, jobdir.Line(fd.entry), false); err != nil { // they are not asked for twice
-				f.complain(fd, err)
-			}
+		if e.requested() {
+			fd.saved = 0
+			f.save(fd, false)
 		}
 		return
-	}
-	if len(e.takeRequests(e)) > 0 { // made while no daemon ran
-		if err := jobdir.ReplaceFile(path, jobdir.Line(e), false); err != nil {
-			f.sayOnce("outbox: %v", err)
-		}
 	}
 	j := f.root.Job(id)
 	if _, ok := readReceipt(j); ok { // the last step was not done
@@ -561,7 +559,11 @@ func (f *follower) notice(id jobdir.ID) {
 		}
 		return
 	}
-	f.jobs[id] = &followed{job: j, entry: e, due: soon}
+	fd = &followed{job: j, entry: e, due: soon}
+	f.jobs[id] = fd
+	if e.requested() { // while no daemon ran
+		f.save(fd, false)
+	}
 	if time.Since(e.CreatedAt) < writtenBack {
 		f.fresh = append(f.fresh, id)
 	}
@@ -660,19 +662,26 @@ func (f *follower) examineNone(fd *followed, now time.Time) {
 	}
 }
 
-// save writes an entry down, if it is another by now.
+// save writes an entry down, if it is another by now, and takes in what somebody
+// has asked for.
 func (f *follower) save(fd *followed, sync bool) {
-	h := fnv.New64a()
-	h.Write(jobdir.Line(fd.entry))
-	if fd.saved == h.Sum64() {
+	if fd.saved == hash(fd.entry) {
 		return
 	}
-	switch err := saveEntry(f.root, fd.entry, sync); {
+	asked, err := saveEntry(f.root, fd.entry, sync)
+	fd.asked = append(fd.asked, asked...)
+	switch {
 	case err == nil:
-		fd.saved = h.Sum64()
+		fd.saved = hash(fd.entry)
 	case !errors.Is(err, fs.ErrNotExist):
 		f.complain(fd, err)
 	}
+}
+
+func hash(e *Entry) uint64 {
+	h := fnv.New64a()
+	h.Write(jobdir.Line(e))
+	return h.Sum64()
 }
 
 // prune removes what ended long ago, as the command of that name does.

@@ -730,3 +730,96 @@ func TestRetryWithoutDaemon(t *testing.T) {
 		t.Errorf("%+v after %d attempts", got, down.count())
 	}
 }
+
+// TestSinkThatCannotBeRead: what a sink is to have waits until its file is
+// repaired, and so it does while it is not known which sinks there are.
+func TestSinkThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	works := func(context.Context, Message, int) error { return nil }
+	for _, c := range []struct {
+		name    string
+		path    string // below the root: what is damaged
+		content string
+	}{
+		{"file", "sinks/b.json", "{"},
+		{"directory", "sinks", "no directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			root := newRoot(t)
+			fakes := map[string]*fakeSink{"a": {answer: works}, "b": {answer: works}}
+			h := Hooks{Sink: sinksOf(t, root, fakes)}
+			path := filepath.Join(root.Path(), c.path)
+			if err := os.Rename(path, path+".whole"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, c.content)
+			d := follow(t, root, h, quick)
+			j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+			j.end(jobdir.Exited, 0)
+			waitFor(t, "entry in the thread", func() bool { return len(posted(t, root)[j.id]) == 1 })
+			if c.name == "file" {
+				waitFor(t, "reason in the status", func() bool { return strings.Contains(target(root, j.id, "b").Error, "damaged") })
+				waitFor(t, "the other sink", func() bool { return target(root, j.id, "a").State == Delivered })
+			} else {
+				d.log.has(t, "sinks:")
+				waitFor(t, "mark", func() bool {
+					e, err := readEntry(entryPath(root, j.id), j.id)
+					return err == nil && e.Thread.State == Delivered
+				})
+			}
+			d.stop()
+			if c.name == "directory" { // it cannot be replaced in one step
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				follow(t, root, h, quick) // another one finds it as it is
+			}
+			if err := os.Rename(path+".whole", path); err != nil {
+				t.Fatal(err)
+			}
+			if c.name == "directory" {
+				follow(t, root, h, quick)
+			}
+			r := wantDelivered(t, root, j.id)
+			if r.Sinks["a"].State != Delivered || r.Sinks["b"].State != Delivered || fakes["a"].count() != 1 || fakes["b"].count() != 1 {
+				t.Errorf("%+v, %d and %d times", r.Sinks, fakes["a"].count(), fakes["b"].count())
+			}
+		})
+	}
+}
+
+// TestRetryWhileOneIsTakenIn: of two that are asked for at a time none is lost.
+func TestRetryWhileOneIsTakenIn(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	f := must[*follower](t)(newFollower(root, Hooks{}))
+	defer f.close()
+	e := must[*Entry](t)(readEntry(entryPath(root, j.id), j.id))
+	for n := range 200 {
+		later := time.Now().Add(time.Hour)
+		e.Sinks = map[string]Target{"a": {State: Pending, NextAt: &later}, "b": {State: Pending, NextAt: &later}}
+		if err := jobdir.ReplaceFile(entryPath(root, j.id), jobdir.Line(e), false); err != nil {
+			t.Fatal(err)
+		}
+		f.jobs[j.id] = &followed{job: root.Job(j.id), entry: must[*Entry](t)(readEntry(entryPath(root, j.id), j.id))}
+		must[int](t)(RetrySink(root, "a"))
+		asked := make(chan error, 1)
+		go func() {
+			_, err := RetrySink(root, "b")
+			asked <- err
+		}()
+		f.notice(j.id)
+		if err := <-asked; err != nil {
+			t.Fatal(err)
+		}
+		f.notice(j.id)
+		for name, got := range f.jobs[j.id].entry.Sinks {
+			if got.NextAt != nil {
+				t.Fatalf("round %d: what was asked of %s is lost: %+v", n, name, got)
+			}
+		}
+	}
+}

@@ -45,12 +45,15 @@ type Targets struct {
 	Seq    int64             `json:"seq"`   // of the entry in the thread, 0 until it is there
 	Inbox  Target            `json:"inbox"` // of the starter
 	Wakes  map[string]Target `json:"wakes"` // by member: the starter, and those that were asked for
-	Sinks  map[string]Target `json:"sinks"` // by name: those that there were when the job ended
+	Sinks  map[string]Target `json:"sinks"` // by name: those that there were when the job ended; nil until that is known
 }
 
 // state is that of the message: pending while anybody may still get it.
 func (t *Targets) state() State {
 	s := Delivered
+	if t.Sinks == nil {
+		return Pending
+	}
 	for _, one := range t.all() {
 		switch one.State {
 		case Pending:
@@ -363,19 +366,30 @@ func dropIfNone(root *jobdir.Root, id jobdir.ID) (dropped bool, err error) {
 	return true, os.Remove(path)
 }
 
-// saveEntry replaces an entry by what is known of it now. What somebody asked to
-// be tried again meanwhile is kept, and noted in e. With sync it is durable.
-func saveEntry(root *jobdir.Root, e *Entry, sync bool) error {
+// saveEntry replaces an entry by what is known of it now. What somebody has asked
+// to be tried again meanwhile is noted in e; it returns of which sinks that is.
+// With sync it is durable.
+func saveEntry(root *jobdir.Root, e *Entry, sync bool) (asked []string, err error) {
 	path := entryPath(root, e.Job)
 	f, err := lockEntry(path, saveWithin)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	if now, err := readEntry(path, e.Job); err == nil {
-		e.takeRequests(now)
+		asked = e.takeRequests(now)
 	}
-	return jobdir.ReplaceFile(path, jobdir.Line(e), sync)
+	return asked, jobdir.ReplaceFile(path, jobdir.Line(e), sync)
+}
+
+// requested reports whether somebody has asked for another attempt.
+func (e *Entry) requested() bool {
+	for _, t := range e.Sinks {
+		if t.Again {
+			return true
+		}
+	}
+	return false
 }
 
 // takeRequests makes the attempts due that somebody has asked for, and returns

@@ -13,10 +13,15 @@ import (
 // desktop notification. It returns when to come again, zero for when something
 // is reported.
 func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) {
-	var sinks map[string]SinkConfig
+	var sinks map[string]configured
+	var unknown error
 	best := map[string]*followed{}
 	var show *followed
 	for _, fd := range f.jobs {
+		for _, name := range fd.asked {
+			*f.lane(name) = lane{busy: f.lane(name).busy}
+		}
+		fd.asked = nil
 		if !fd.ended {
 			continue
 		}
@@ -31,14 +36,25 @@ func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) 
 			if t.State == Delivered || f.hooks.Sink == nil {
 				continue
 			}
-			if sinks == nil {
-				if sinks = f.sinks(now); sinks == nil {
-					continue // they cannot be read: the next sweep tries again
+			if sinks == nil && unknown == nil {
+				if sinks, unknown = f.sinks(now); unknown != nil {
+					f.sayOnce("sinks: %v", unknown)
 				}
 			}
-			if _, ok := sinks[name]; !ok { // removed: nobody is to have it there
+			if unknown != nil {
+				continue // the next sweep tries again
+			}
+			switch c, ok := sinks[name]; {
+			case !ok: // removed: nobody is to have it there
 				delete(e.Sinks, name)
 				fd.due, next = now, now
+				continue
+			case c.err != nil: // until it is repaired
+				if t.State == Pending && t.Error != c.err.Error() {
+					t.Error = c.err.Error()
+					e.Sinks[name] = t
+					fd.due, next = now, now // to be written down
+				}
 				continue
 			}
 			l := f.lane(name)
@@ -60,7 +76,7 @@ func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) 
 		}
 	}
 	for name, fd := range best {
-		f.send(ctx, fd, sinks[name])
+		f.send(ctx, fd, sinks[name].SinkConfig)
 	}
 	if show != nil {
 		f.show(ctx, show)
