@@ -245,10 +245,8 @@ func ledgerOf(f *os.File, size int64) (ledger, error) {
 func (w *writer) saveLedger(l *ledger, seq int64) error {
 	l.Seq = seq
 	path := w.t.path(threadDir, claimsName)
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		if err := w.t.setAside(path, path+".damaged", path+" is not a regular file"); err != nil {
-			return err
-		}
+	if err := w.t.clear(path); err != nil {
+		return err
 	}
 	return jobdir.ReplaceFile(path, jobdir.Line(l), true)
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -86,15 +87,41 @@ func names(dir string) ([]string, error) {
 
 // remove removes a file, if it is there.
 func remove(path string) error {
-	if err := os.Remove(path); err != nil && !missing(err) {
+	if err := os.Remove(path); err != nil && !missing(err) && !errors.Is(err, syscall.ENOTDIR) {
 		return err
 	}
 	return nil
 }
 
-// setAside takes out of the way what cannot be used, and says so.
+// clear sets aside what is in the place of a file and is none.
+func (t *Thread) clear(path string) error {
+	if info, err := os.Lstat(path); err != nil || info.Mode().IsRegular() {
+		return nil
+	}
+	aside := path + ".damaged-" + strconv.FormatInt(t.now().Unix(), 10)
+	return t.setAside(path, aside, path+" is not a regular file")
+}
+
+// openFile is openRegular for what can begin anew: what is no file is set aside.
+func (t *Thread) openFile(path string, flags int) (*os.File, error) {
+	f, err := openRegular(path, flags)
+	if errors.Is(err, errNotRegular) {
+		if err = t.clear(path); err == nil {
+			f, err = openRegular(path, flags)
+		}
+	}
+	return f, err
+}
+
+// setAside takes out of the way what cannot be used, and says so. What was set
+// aside under this name before is replaced, or left where that cannot be.
 func (t *Thread) setAside(path, aside, what string) error {
-	if err := os.Rename(path, aside); err != nil {
+	err := os.Rename(path, aside)
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) {
+		aside += "-" + strconv.FormatInt(t.now().UnixNano(), 10)
+		err = os.Rename(path, aside)
+	}
+	if err != nil {
 		return err
 	}
 	t.warn("%s: set aside as %s", what, aside)

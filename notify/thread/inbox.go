@@ -346,9 +346,7 @@ func (t *Thread) PendingWakes() ([]Item, error) {
 		if err != nil || it.Wake.State != WakePending {
 			continue // being written, or left by one that was killed
 		}
-		if _, err := t.Member(member); !errors.Is(err, ErrNoMember) {
-			all = append(all, it)
-		}
+		all = append(all, it)
 	}
 	slices.SortStableFunc(all, func(a, b Item) int { return int(a.AtMS - b.AtMS) })
 	return all, nil

@@ -14,13 +14,16 @@ import (
 // KiB of JSON.
 const maxLine = 256 << 10
 
+// maxSeq is the largest seq that is taken for one: others can still follow it.
+const maxSeq = 1 << 53
+
 // block is how much of the file is read at once.
 const block = 16 << 10
 
 // parseLine reads a line of the file, without its newline.
 func parseLine(b []byte) (Entry, bool) {
 	var e Entry
-	if len(b) > maxLine || json.Unmarshal(b, &e) != nil || e.Seq <= 0 {
+	if len(b) > maxLine || json.Unmarshal(b, &e) != nil || e.Seq <= 0 || e.Seq > maxSeq {
 		return Entry{}, false
 	}
 	return e, true
@@ -30,7 +33,7 @@ func parseLine(b []byte) (Entry, bool) {
 func seqOf(b []byte) (int64, bool) {
 	if rest, ok := bytes.CutPrefix(b, []byte(`{"seq":`)); ok {
 		if digits, _, ok := bytes.Cut(rest, []byte{','}); ok {
-			if n, err := strconv.ParseInt(string(digits), 10, 64); err == nil && n > 0 {
+			if n, err := strconv.ParseInt(string(digits), 10, 64); err == nil && n > 0 && n <= maxSeq {
 				return n, true
 			}
 		}

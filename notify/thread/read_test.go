@@ -3,8 +3,10 @@ package thread
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -292,14 +294,31 @@ func TestDamage(t *testing.T) {
 			}
 		}, 6, "was cut to 0 bytes", "6"},
 		{"the log is a directory", func(t *testing.T, th *Thread) {
-			path := th.path(threadDir, logName)
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			replaceByDir(t, th, logName)
 		}, 6, "is not a regular file", "6"},
+		{"the log is a directory, after another one", func(t *testing.T, th *Thread) {
+			replaceByDir(t, th, fmt.Sprintf("%s.damaged-%d", logName, th.now().Unix()))
+			replaceByDir(t, th, logName)
+		}, 6, "is not a regular file", "6"},
+		{"a last line with a seq that nothing follows", func(t *testing.T, th *Thread) {
+			edit(t, th, logName, func(b []byte) []byte {
+				return append(b, `{"seq":9223372036854775807,"at_ms":1,"author":{"member":"ann","kind":"person"},"text":"x"}`+"\n"...)
+			})
+		}, 7, "are no entry", "1 2 3 4 5 7"},
+		{"a state with a seq that nothing follows", func(t *testing.T, th *Thread) {
+			edit(t, th, stateName, set(`{"seq":9223372036854775807,"offset":0}`))
+		}, 6, "", "1 2 3 4 5 6"},
+		{"the state is a directory", func(t *testing.T, th *Thread) { replaceByDir(t, th, stateName) }, 6, "state is not a regular file", "1 2 3 4 5 6"},
+		{"the state is a link", func(t *testing.T, th *Thread) {
+			path := th.path(threadDir, stateName)
+			if err := errors.Join(os.Remove(path), os.Symlink("/dev/null", path)); err != nil {
+				t.Fatal(err)
+			}
+		}, 6, "state is not a regular file", "1 2 3 4 5 6"},
+		{"what is torn has a directory in its place", func(t *testing.T, th *Thread) {
+			replaceByDir(t, th, damagedName)
+			edit(t, th, logName, func(b []byte) []byte { return append(b, `{"seq":6,"at_ms":1,"author":{"mem`...) })
+		}, 6, "damaged is not a regular file", "1 2 3 4 5 6"},
 		{"no state", func(t *testing.T, th *Thread) { edit(t, th, stateName, set("")) }, 6, "", "1 2 3 4 5 6"},
 		{"a state that is none", func(t *testing.T, th *Thread) { edit(t, th, stateName, set("\x00\x00")) }, 6, "", "1 2 3 4 5 6"},
 		{"a state that is behind", func(t *testing.T, th *Thread) { edit(t, th, stateName, set(`{"seq":0,"offset":0}`)) }, 6, "", "1 2 3 4 5 6"},
@@ -501,5 +520,38 @@ func BenchmarkReadEnd(b *testing.B) {
 				must(th.Read(Range{}))(b)
 			}
 		})
+	}
+}
+
+// replaceByDir puts a directory that is not empty in the place of a file.
+func replaceByDir(t *testing.T, th *Thread, name string) {
+	t.Helper()
+	path := th.path(threadDir, name)
+	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Join(path, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWakesThatAreNoFile: who is mentioned has the item all the same, and the
+// limit is kept from then on.
+func TestWakesThatAreNoFile(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	crowd(t, th, 2)
+	th.Warn = func(string) {}
+	replaceByDir(t, th, wakesName)
+	for n := range 3 {
+		p := must(th.Post(Post{Author: Author{"a0", Agent}, Text: "@a1 next"}))(t)
+		if len(p.Items) != 1 {
+			t.Errorf("post %d: %+v", n, p)
+		}
+	}
+	if got := must(th.Inbox("a1"))(t); len(got) != 3 {
+		t.Errorf("%+v", got)
+	}
+	var w writer
+	w.t = th
+	if got := w.recentWakes(th.now()); len(got) != 3 {
+		t.Errorf("%d wakes are counted", len(got))
 	}
 }

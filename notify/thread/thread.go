@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"space-job/jobdir"
@@ -145,7 +144,7 @@ func (t *Thread) open() (*writer, error) {
 		err = &fs.PathError{Op: "lock", Path: w.lock.Name(), Err: err}
 	}
 	if err == nil {
-		w.st, err = openRegular(filepath.Join(dir, stateName), os.O_RDWR|os.O_CREATE)
+		w.st, err = t.openFile(filepath.Join(dir, stateName), os.O_RDWR|os.O_CREATE)
 	}
 	if err == nil {
 		err = w.openLog()
@@ -170,16 +169,7 @@ func (w *writer) close() {
 
 // openLog opens the file for appending. What is no file is set aside.
 func (w *writer) openLog() (err error) {
-	path := filepath.Join(w.dir, logName)
-	const flags = os.O_RDWR | os.O_APPEND | os.O_CREATE
-	w.log, err = openRegular(path, flags)
-	if errors.Is(err, errNotRegular) {
-		aside := path + ".damaged-" + strconv.FormatInt(w.t.now().Unix(), 10)
-		if err = w.t.setAside(path, aside, path+" is not a regular file"); err != nil {
-			return err
-		}
-		w.log, err = openRegular(path, flags)
-	}
+	w.log, err = w.t.openFile(filepath.Join(w.dir, logName), os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	return err
 }
 
@@ -276,7 +266,7 @@ func (w *writer) cutTorn(whole, size int64) error {
 			Offset int64     `json:"offset"`
 			Text   string    `json:"text"`
 		}{w.t.now().UTC(), w.log.Name(), whole, string(torn)}
-		f, err := openRegular(filepath.Join(w.dir, damagedName), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
+		f, err := w.t.openFile(filepath.Join(w.dir, damagedName), os.O_WRONLY|os.O_APPEND|os.O_CREATE)
 		if err == nil {
 			_, err = f.Write(jobdir.Line(note))
 			f.Close()
@@ -299,7 +289,7 @@ func (w *writer) readState() bool {
 		return false
 	}
 	var s state
-	if n == 0 || json.Unmarshal(b[:n], &s) != nil || s.Seq < 0 || s.Offset < 0 {
+	if n == 0 || json.Unmarshal(b[:n], &s) != nil || s.Seq < 0 || s.Seq > maxSeq || s.Offset < 0 {
 		return false
 	}
 	w.state = s

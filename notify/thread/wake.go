@@ -124,7 +124,11 @@ func (w *writer) decide(from, to string, hops int, item string) (verdict, error)
 		return v, nil
 	}
 	records = append(records, wakeRecord{now.UnixMilli(), item})
-	err := jobdir.ReplaceFile(w.t.path(threadDir, wakesName), jobdir.Line(records), false)
+	path := w.t.path(threadDir, wakesName)
+	err := w.t.clear(path)
+	if err == nil {
+		err = jobdir.ReplaceFile(path, jobdir.Line(records), false)
+	}
 	crash("wake.counted")
 	return v, err
 }
