@@ -12,6 +12,16 @@ const (
 	jitter = 0.2
 )
 
+// MaxRetryAfter is the longest time that a sink may ask to be left alone.
+const MaxRetryAfter = 24 * time.Hour
+
+// notYet reports whether a time, which was set to be most away at most, has yet
+// to come. One that is further away was set before the clock was set back: what
+// waits for it would wait for as long.
+func notYet(at, now time.Time, most time.Duration) bool {
+	return at.After(now) && at.Sub(now) <= most
+}
+
 // Backoff is how long to wait after so many failed attempts: 1 s after the
 // first, twice as long after each further one, and up to a fifth more, as rnd
 // (0 to below 1) decides. It is never more than ten minutes.

@@ -293,7 +293,7 @@ func (f *follower) toShow(e *Entry, it thread.Item) bool {
 	return e.Kind == thread.Person && f.hooks.Desktop != nil && it.Wake.State == thread.WakeNone && it.State == thread.Unread
 }
 
-func due(t Target, now time.Time) bool { return t.NextAt == nil || !t.NextAt.After(now) }
+func due(t Target, now time.Time) bool { return t.NextAt == nil || !notYet(*t.NextAt, now, maxBackoff) }
 
 func (f *follower) tellStarter(d *delivery, now time.Time) {
 	e := d.entry

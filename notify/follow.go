@@ -106,6 +106,7 @@ type follower struct {
 	configsAt  time.Time
 	notifying  bool // a desktop notification is being shown
 	waking     map[string]bool
+	unnoted    map[string]*wakeRun // by item: wakers that were run, which could not be noted
 	wakesDirty bool
 	wakesAt    time.Time // when the next pending wake is due, zero for none
 }
@@ -146,7 +147,7 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 		root: root, thread: thread.Open(root), hooks: h,
 		jobs: map[jobdir.ID]*followed{}, results: make(chan func()),
 		unended: map[jobdir.ID]*unended{}, said: map[string]bool{},
-		lanes: map[string]*lane{}, waking: map[string]bool{}, wakesDirty: true,
+		lanes: map[string]*lane{}, waking: map[string]bool{}, unnoted: map[string]*wakeRun{}, wakesDirty: true,
 		slow: slowSweep, keepOpen: spareDescriptors(),
 		backoff: func(attempts int) time.Duration { return Backoff(attempts, rand.Float64) },
 	}
@@ -261,7 +262,7 @@ func (f *follower) step(ctx context.Context, now time.Time) time.Time {
 	}
 	var ready []*followed
 	for _, fd := range f.jobs {
-		if fd.due.IsZero() || fd.due.After(now) {
+		if fd.due.IsZero() || notYet(fd.due, now, maxBackoff) {
 			continue
 		}
 		fd.due = time.Time{}

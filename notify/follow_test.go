@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -184,6 +185,27 @@ func TestDamagedEntryIsSetAside(t *testing.T) {
 			wantDelivered(t, root, good.id)
 			wantItem(t, root, "ann", bad.id)
 		}
+		d.stop()
+	}
+	// What is no file.
+	for i, put := range []func(path string) error{
+		func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		func(path string) error { return os.Symlink("/dev/null", path) },
+		func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	} {
+		j := notified(t, root, jobdir.Cmd{ID: at(3 + i)}, entryBy("ann", thread.Agent))
+		path := entryPath(root, j.id)
+		if err := errors.Join(os.MkdirAll(filepath.Join(outboxDir(root), damagedPrefix+string(j.id)), 0o700), os.Remove(path), put(path)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := RetrySink(root, "none"); n != 0 || err != nil {
+			t.Error(n, err)
+		}
+		d := follow(t, root, Hooks{}, quick)
+		j.end(jobdir.Exited, 0)
+		waitFor(t, "receipt", func() bool { _, ok := readReceipt(root.Job(j.id)); return ok })
+		wantDelivered(t, root, j.id)
+		wantItem(t, root, "ann", j.id)
 		d.stop()
 	}
 	// What is no file of a job at all.
@@ -821,5 +843,100 @@ func TestRetryWhileOneIsTakenIn(t *testing.T) {
 				t.Fatalf("round %d: what was asked of %s is lost: %+v", n, name, got)
 			}
 		}
+	}
+}
+
+// TestClockWasSetBack: what is to be tried again at a time that nothing was ever
+// put off to was put off before the clock was set back. It is tried now.
+func TestClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	root := testRoot(t)
+	addMember(t, root, "ann", thread.Agent, "true")
+	sink := &fakeSink{answer: func(context.Context, Message, int) error { return nil }}
+	woken := make(chan string, 10)
+	hooks := Hooks{
+		Sink: sinksOf(t, root, map[string]*fakeSink{"s": sink}),
+		Wake: func(_ context.Context, _ thread.Member, it thread.Item) error { woken <- it.ID; return nil },
+	}
+	years := time.Now().Add(3 * 365 * 24 * time.Hour)
+	th := thread.Open(root)
+	it := must[thread.Item](t)(th.PutItem(thread.Item{ID: "e1", Kind: thread.KindMention, To: "ann", Text: "hello", Wake: thread.Wake{State: thread.WakePending}}))
+	if err := th.WakeResult(it, errors.New("no"), years); err != nil {
+		t.Fatal(err)
+	}
+	j := notified(t, root, jobdir.Cmd{}, entryBy("ann", thread.Agent))
+	j.end(jobdir.Exited, 0)
+	e := must[*Entry](t)(readEntry(entryPath(root, j.id), j.id))
+	later := Target{State: Pending, Attempts: 1, Error: "no", NextAt: &years}
+	e.Thread.State, e.Inbox, e.Sinks = Delivered, later, map[string]Target{"s": later}
+	if err := jobdir.ReplaceFile(entryPath(root, j.id), jobdir.Line(e), false); err != nil {
+		t.Fatal(err)
+	}
+	follow(t, root, hooks, quick)
+	waitFor(t, "everybody to have it", func() bool { _, ok := readReceipt(root.Job(j.id)); return ok })
+	got := []string{<-woken, <-woken}
+	slices.Sort(got)
+	if want := []string{"e1", string(j.id)}; !slices.Equal(got, want) || sink.count() != 1 {
+		t.Errorf("woken for %q, want %q; %d messages", got, want, sink.count())
+	}
+}
+
+// TestWakeThatCannotBeNoted: on a full disk a waker is not run over and over
+// because it cannot be written down that it was.
+func TestWakeThatCannotBeNoted(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	addMember(t, root, "ann", thread.Agent, "true")
+	lock := filepath.Join(root.Path(), "thread", "lock")
+	var mu sync.Mutex
+	woken, tries := 0, 0
+	h := Hooks{Wake: func(context.Context, thread.Member, thread.Item) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if woken++; woken > 1 {
+			return nil
+		}
+		return errors.Join(os.Rename(lock, lock+".old"), os.Mkdir(lock, 0o700)) // nothing can be written
+	}}
+	j := notified(t, root, jobdir.Cmd{}, entryBy("ann", thread.Agent))
+	j.end(jobdir.Exited, 0)
+	follow(t, root, h, quick, func(f *follower) {
+		f.backoff = func(int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			tries++
+			return time.Millisecond
+		}
+	})
+	waitFor(t, "many tries to note it, or another wake", func() bool { mu.Lock(); defer mu.Unlock(); return tries > 10 || woken > 1 })
+	if err := errors.Join(os.Remove(lock), os.Rename(lock+".old", lock)); err != nil {
+		t.Fatal(err)
+	}
+	r := wantDelivered(t, root, j.id)
+	mu.Lock()
+	defer mu.Unlock()
+	if got := r.Wakes["ann"]; woken != 1 || got.State != Delivered || got.Attempts != 1 {
+		t.Errorf("the waker was run %d times: %+v", woken, got)
+	}
+}
+
+// TestMemberIsRemoved: a message that waits for its starter to be woken does not
+// wait for ever when there is no such member any more.
+func TestMemberIsRemoved(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	addMember(t, root, "ann", thread.Agent, "true")
+	h := Hooks{Wake: func(context.Context, thread.Member, thread.Item) error {
+		return errors.Join(errors.New("no answer"), thread.Open(root).RemoveMember("ann"))
+	}}
+	j := notified(t, root, jobdir.Cmd{}, entryBy("ann", thread.Agent))
+	j.end(jobdir.Exited, 0)
+	follow(t, root, h, quick)
+	r := wantDelivered(t, root, j.id)
+	if got := r.Wakes["ann"]; got.State != Failed || got.Error != thread.ErrNoMember.Error() {
+		t.Errorf("%+v", got)
+	}
+	if thread.Open(root).WakesWaiting() {
+		t.Error("a wake is waiting still")
 	}
 }

@@ -150,6 +150,9 @@ const maxEntry = 1 << 20
 func readEntry(path string, id jobdir.ID) (*Entry, error) {
 	b, err := readFile(path)
 	if err != nil {
+		if irregular(path) {
+			err = &damagedEntry{path, jobdir.ErrNotRegular}
+		}
 		return nil, err
 	}
 	e, err := parseEntry(b, id)
@@ -168,6 +171,12 @@ func readFile(path string) ([]byte, error) {
 	return b, err
 }
 
+// irregular reports whether there is something that is no file.
+func irregular(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && !info.Mode().IsRegular()
+}
+
 type damagedEntry struct {
 	path string
 	why  error
@@ -176,10 +185,20 @@ type damagedEntry struct {
 func (e *damagedEntry) Error() string { return e.path + " is damaged: " + e.why.Error() }
 func (e *damagedEntry) Unwrap() error { return e.why }
 
-// setAside takes a damaged entry out of the way, and says where to.
-func (e *damagedEntry) setAside() (string, error) {
-	aside := filepath.Join(filepath.Dir(e.path), damagedPrefix+filepath.Base(e.path))
-	return aside, os.Rename(e.path, aside)
+// setAside takes a damaged entry out of the way, and says where to. What was set
+// aside before stays, where it cannot be replaced.
+func (e *damagedEntry) setAside() (aside string, err error) {
+	for n := range 100 {
+		aside = filepath.Join(filepath.Dir(e.path), damagedPrefix+filepath.Base(e.path))
+		if n > 0 {
+			aside += "-" + strconv.Itoa(n)
+		}
+		err = os.Rename(e.path, aside)
+		if !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, syscall.EISDIR) {
+			break
+		}
+	}
+	return aside, err
 }
 
 // Claim is the entry of a job that is about to be started. It is locked: a
@@ -515,7 +534,7 @@ func RetrySink(root *jobdir.Root, name string) (int, error) {
 func changeEntry(root *jobdir.Root, id jobdir.ID, f func(*Entry) bool) error {
 	path := entryPath(root, id)
 	lock, err := lockEntry(path, 0)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err != nil && irregular(path) {
 		return nil
 	}
 	if err != nil {

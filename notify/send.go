@@ -66,7 +66,7 @@ func (f *follower) sendAll(ctx context.Context, now time.Time) (next time.Time) 
 				at = *t.NextAt
 			}
 			switch b := best[name]; {
-			case at.After(now):
+			case notYet(at, now, MaxRetryAfter):
 				if next.IsZero() || at.Before(next) {
 					next = at
 				}
@@ -189,16 +189,26 @@ func (f *follower) wakeAll(ctx context.Context, now time.Time) {
 	}
 	pending := map[string]bool{}
 	for _, it := range items {
-		pending[it.To+"/"+it.ID] = true
+		key := it.To + "/" + it.ID
+		pending[key] = true
+		at, run := it.Wake.NextAt, f.unnoted[key]
+		if run != nil {
+			at = run.noteAt
+		}
 		switch {
 		case f.hooks.Wake == nil, f.waking[it.To]:
-		case it.Wake.NextAt.After(now):
-			if f.wakesAt.IsZero() || it.Wake.NextAt.Before(f.wakesAt) {
-				f.wakesAt = it.Wake.NextAt
+		case notYet(at, now, maxBackoff):
+			if f.wakesAt.IsZero() || at.Before(f.wakesAt) {
+				f.wakesAt = at
 			}
 		default:
 			f.waking[it.To] = true
-			f.begin(ctx, func(ctx context.Context) func() { return f.wake(ctx, it) })
+			f.begin(ctx, func(ctx context.Context) func() { return f.wake(ctx, it, run) })
+		}
+	}
+	for key := range f.unnoted {
+		if !pending[key] { // taken, or removed
+			delete(f.unnoted, key)
 		}
 	}
 	// What has been done about a wake, or taken up without one, is noted.
@@ -213,38 +223,61 @@ func (f *follower) wakeAll(ctx context.Context, now time.Time) {
 	}
 }
 
-// wake runs one waker, and notes what came of it.
-func (f *follower) wake(ctx context.Context, it thread.Item) func() {
-	member, err := f.thread.Member(it.To)
-	var next time.Time // zero: not again
-	if err == nil && !member.Wakeable() {
-		err = errors.New("there is nothing to run any more")
-	} else if err == nil {
-		if err = f.hooks.Wake(ctx, member, it); err != nil {
-			next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
+// wakeRun is what came of running a waker, until that is noted: on a full disk
+// it cannot be, and a waker is not run again for that.
+type wakeRun struct {
+	err    error
+	next   time.Time // when it is to be run again, zero for never
+	tries  int       // to note it
+	noteAt time.Time // the next one
+}
+
+// wake runs one waker, and notes what came of it. With a run it only notes that.
+func (f *follower) wake(ctx context.Context, it thread.Item, run *wakeRun) func() {
+	if run == nil {
+		run = f.runWaker(ctx, it)
+		crash("wake.run")
+		if ctx.Err() != nil {
+			return nil
 		}
-	} else if !errors.Is(err, thread.ErrNoMember) {
-		next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
 	}
-	crash("wake.run")
-	if ctx.Err() != nil {
-		return nil
-	}
-	noted := f.thread.WakeResult(it, err, next)
+	noted := f.thread.WakeResult(it, run.err, run.next)
 	crash("wake.noted")
 	return func() {
 		delete(f.waking, it.To)
 		f.wakesDirty = true
-		if err != nil {
-			f.say("waking %s for %s: %v", it.To, it.ID, err)
+		if run.err != nil && run.tries == 0 {
+			f.say("waking %s for %s: %v", it.To, it.ID, run.err)
 		}
-		if noted != nil && !errors.Is(noted, thread.ErrNoItem) {
-			f.say("waking %s for %s: %v", it.To, it.ID, noted)
-			// It would be run again at once, and nothing would remember it.
-			f.wakesDirty, f.wakesAt = false, time.Now().Add(blindSweep)
+		key := it.To + "/" + it.ID
+		if noted == nil || errors.Is(noted, thread.ErrNoItem) {
+			delete(f.unnoted, key)
+		} else {
+			if run.tries == 0 {
+				f.say("waking %s for %s: what came of it cannot be noted: %v", it.To, it.ID, noted)
+			}
+			run.tries++
+			run.noteAt = time.Now().Add(min(f.backoff(run.tries), slowSweep))
+			f.unnoted[key] = run
 		}
 		if fd := f.jobs[jobdir.ID(it.ID)]; fd != nil {
 			fd.due = time.Now()
 		}
 	}
+}
+
+func (f *follower) runWaker(ctx context.Context, it thread.Item) *wakeRun {
+	member, err := f.thread.Member(it.To)
+	again := err != nil && !errors.Is(err, thread.ErrNoMember)
+	if err == nil && !member.Wakeable() {
+		err = errors.New("there is nothing to run any more")
+	} else if err == nil {
+		err = f.hooks.Wake(ctx, member, it)
+		again = err != nil
+	}
+	run := &wakeRun{err: err}
+	if again {
+		run.next = time.Now().Add(f.backoff(it.Wake.Attempts + 1))
+	}
+	return run
 }

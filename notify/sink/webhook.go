@@ -26,9 +26,8 @@ type webhook struct {
 }
 
 const (
-	maxRedirects  = 5
-	maxAnswer     = 2 << 10 // bytes of an answer that are read
-	maxRetryAfter = 24 * time.Hour
+	maxRedirects = 5
+	maxAnswer    = 2 << 10 // bytes of an answer that are read
 )
 
 // client is shared: each attempt has a connection of its own, so nothing of a
@@ -153,8 +152,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	said := strings.TrimSpace(h.Get("Retry-After"))
 	if said != "" && strings.Trim(said, "0123456789") == "" {
 		n, err := strconv.Atoi(said)
-		if err != nil || n > int(maxRetryAfter/time.Second) {
-			return maxRetryAfter
+		if err != nil || n > int(notify.MaxRetryAfter/time.Second) {
+			return notify.MaxRetryAfter
 		}
 		return time.Duration(n) * time.Second
 	}
@@ -165,7 +164,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = sent
 	}
-	return min(max(at.Sub(now), 0), maxRetryAfter)
+	return min(max(at.Sub(now), 0), notify.MaxRetryAfter)
 }
 
 // addressless takes the address off an error of package net/http: it may hold a
