@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"space-job/jobdir"
 )
 
 func (w *watcher) command(ctx context.Context) (End, error) {
@@ -46,9 +48,10 @@ func (w *watcher) command(ctx context.Context) (End, error) {
 	}
 }
 
-// lastWords is the last line of an output, as an addition to a line.
+// lastWords is the last line of an output, as a terminal would show it, as an
+// addition to a line.
 func lastWords(output string) string {
-	output = strings.TrimRight(output, " \t\r\n")
+	output = strings.TrimRight(string(jobdir.Plain([]byte(output))), " \t\r\n")
 	line := oneLine(output[strings.LastIndexAny(output, "\n\r")+1:], 200)
 	if line == "" {
 		return ""

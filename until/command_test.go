@@ -142,7 +142,15 @@ func TestU3Killed(t *testing.T) {
 	w.says("not yet: it was killed by signal 9 (killed)")
 }
 
-// TestOneTryAtATime: and none is begun before the pause is over.
+// TestU3LastWords: what a try said is shown as a terminal would, without colours
+// and with what was drawn over gone.
+func TestU3LastWords(t *testing.T) {
+	t.Parallel()
+	w := begin(t, newRoot(t), Condition{Command: `printf 'one\n50%%\r\033[31mnot \033[1mup\033[0m\r\n\n'; exit 3`}, quick)
+	w.says("not yet: it exits with 3: not up")
+}
+
+// TestU3OneTryAtATime: and none is begun before the pause is over.
 func TestU3OneTryAtATime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -102,8 +104,15 @@ func (p *prober) resolve(ctx context.Context) error {
 		return nil
 	}
 	found, err := p.lookup(ctx, p.host)
-	if err != nil || len(found) == 0 {
+	if isLocalhost(p.host) {
+		found = addLoopbacks(found)
+	}
+	switch {
+	case len(found) > 0:
+	case err != nil:
 		return err
+	default:
+		return &net.DNSError{Err: "no addresses", Name: p.host, IsNotFound: true}
 	}
 	p.addresses = p.addresses[:0]
 	for _, a := range found {
@@ -111,6 +120,30 @@ func (p *prober) resolve(ctx context.Context) error {
 	}
 	p.until = time.Now().Add(resolvedFor)
 	return nil
+}
+
+// isLocalhost reports whether a name is one for this machine itself, whatever
+// its tables say of it (RFC 6761).
+func isLocalhost(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// addLoopbacks completes what localhost was found to be: many a container's
+// /etc/hosts knows 127.0.0.1 alone, and servers that are told to listen on
+// localhost are on ::1 nevertheless. What the machine does not have is left out,
+// as it would never say "connection refused".
+func addLoopbacks(found []string) []string {
+	for _, a := range []string{"127.0.0.1", "::1"} {
+		if slices.Contains(found, a) {
+			continue
+		}
+		if c, err := net.ListenPacket("udp", net.JoinHostPort(a, "0")); err == nil {
+			_ = c.Close()
+			found = append(found, a)
+		}
+	}
+	return found
 }
 
 // local reports whether all addresses are this machine's own, where an attempt

@@ -114,15 +114,43 @@ func TestU1SecondAddress(t *testing.T) {
 	begin(t, newRoot(t), Condition{Port: port, Host: "::1"}, nil).ends(0, "port [::1]:")
 }
 
-// TestU1Localhost: the machine's own name for itself leads to a listener on ::1.
+// TestU1Localhost: the machine's own name for itself leads to a listener on ::1,
+// also where its tables know no such address, or no such name.
 func TestU1Localhost(t *testing.T) {
 	t.Parallel()
 	port, _ := listen(t, "[::1]:0")
-	found, err := net.LookupHost("localhost")
-	if err != nil || !strings.Contains(strings.Join(found, " "), "::1") {
-		t.Skipf("localhost is %v here, %v", found, err)
+	for name, c := range map[string]struct {
+		host  string
+		found []string
+	}{
+		"both":     {"localhost", []string{"::1", "127.0.0.1"}},
+		"one":      {"localhost", []string{"127.0.0.1"}},
+		"none":     {"LocalHost.", nil},
+		"below it": {"db.localhost", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			begin(t, newRoot(t), Condition{Port: port, Host: c.host}, func(w *watcher) {
+				w.lookup = func(_ context.Context, host string) ([]string, error) {
+					if c.found == nil {
+						return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+					}
+					return c.found, nil
+				}
+			}).ends(0, "(at [::1]:")
+		})
 	}
+	// The tables of the machine itself.
 	begin(t, newRoot(t), Condition{Port: port, Host: "localhost"}, nil).ends(0, "(at [::1]:")
+}
+
+// TestU1NoAddress: a name without an address holds no condition.
+func TestU1NoAddress(t *testing.T) {
+	t.Parallel()
+	p := prober{host: "empty.test", port: 1, lookup: func(context.Context, string) ([]string, error) { return nil, nil }}
+	if at, err := p.try(t.Context(), time.Second); err == nil {
+		t.Errorf("accepts connections at %q", at)
+	}
 }
 
 // deaf is a port that drops what comes: nobody accepts, and there is no more
