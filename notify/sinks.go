@@ -215,6 +215,11 @@ func AddSink(root *jobdir.Root, c SinkConfig) (existed bool, err error) {
 	if err := c.Check(); err != nil {
 		return false, err
 	}
+	if c.Command != "" { // here alone: a sink whose program is gone is none that is damaged
+		if err := thread.CheckCommand("command", c.Command); err != nil {
+			return false, err
+		}
+	}
 	dir, err := root.MakeDir(sinksDir)
 	if err != nil {
 		return false, err

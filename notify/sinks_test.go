@@ -43,6 +43,10 @@ func TestSinkRefused(t *testing.T) {
 		{SinkConfig{Name: "a"}, "command", ""},
 		{SinkConfig{Name: "a", Command: " \n"}, "command", " \n"},
 		{SinkConfig{Name: "a", Command: "a\x00b"}, "command", "a\x00b"},
+		{SinkConfig{Name: "a", Command: "/etc/passwd"}, "command", "/etc/passwd"},
+		{SinkConfig{Name: "a", Command: "no-such-program-at-all x"}, "command", "no-such-program-at-all x"},
+		{SinkConfig{Name: "a", Command: "./x"}, "command", "./x"},
+		{SinkConfig{Name: "a", Command: "echo 'x"}, "command", "echo 'x"},
 		{SinkConfig{Name: "a", Command: "cat", Format: "slack"}, "format", "slack"},
 		{SinkConfig{Name: "a", Command: "cat", Webhook: "http://h"}, "webhook", "http://h"},
 		{SinkConfig{Name: "a", Webhook: "ftp://h/x"}, "webhook", "ftp://h/x"},
@@ -123,7 +127,7 @@ func TestSinks(t *testing.T) {
 		t.Errorf("%v, %v, %v", sinks, damaged, err)
 	}
 
-	a.Command = "other"
+	a.Command = "cat"
 	if existed, err := AddSink(root, a); !existed || err != nil {
 		t.Error(existed, err)
 	}

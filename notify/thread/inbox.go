@@ -133,7 +133,7 @@ func (t *Thread) marker(member, id string) string { return t.path(inboxDir, wake
 
 // Item is one item of a member, ErrNoItem where it has none of that id.
 func (t *Thread) Item(member, id string) (Item, error) {
-	if err := CheckName(member); err != nil {
+	if err := CheckName("member", member); err != nil {
 		return Item{}, err
 	}
 	if err := checkItem(id); err != nil {
@@ -268,7 +268,7 @@ func (t *Thread) PutItem(it Item) (Item, error) {
 
 // openFor checks an item and takes the lock.
 func (t *Thread) openFor(it *Item) (*writer, error) {
-	if err := CheckName(it.To); err != nil {
+	if err := CheckName("member", it.To); err != nil {
 		return nil, err
 	}
 	if err := checkItem(it.ID); err != nil {
@@ -399,7 +399,7 @@ func (t *Thread) HopsOf(member string) (int, error) {
 
 // takenHops is HopsOf, or -1 where nothing is taken.
 func (t *Thread) takenHops(member string) (int, error) {
-	if err := CheckName(member); err != nil {
+	if err := CheckName("member", member); err != nil {
 		return 0, err
 	}
 	files, err := names(t.path(inboxDir, member, takenDir))
@@ -418,7 +418,7 @@ func (t *Thread) takenHops(member string) (int, error) {
 
 // Inbox are the items of a member that are not answered, oldest first.
 func (t *Thread) Inbox(member string) ([]Item, error) {
-	if err := CheckName(member); err != nil {
+	if err := CheckName("member", member); err != nil {
 		return nil, err
 	}
 	var ids []string
@@ -465,7 +465,7 @@ const DefaultLease = time.Hour
 // Take takes the oldest unread item of a member. With Awake, it passes over
 // those whose wake was stopped by a limit. ErrNoItem: there is none.
 func (t *Thread) Take(member string, by Taker, awake bool) (Item, error) {
-	if err := CheckName(member); err != nil {
+	if err := CheckName("member", member); err != nil {
 		return Item{}, err
 	}
 	if !t.anyUnread(member, awake) { // without the lock, and without making anything

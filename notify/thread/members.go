@@ -64,12 +64,12 @@ func nameByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
-// CheckName says what is wrong with the name of a member.
-func CheckName(s string) error {
+// CheckName says what is wrong with the name of a member that is given as field.
+func CheckName(field, s string) error {
 	if ValidName(s) {
 		return nil
 	}
-	return &InvalidError{"member", s, "is no name: 1 to 64 letters, digits, dots, underscores and dashes, with no dot or dash at the beginning"}
+	return &InvalidError{field, s, "is no name: 1 to 64 letters, digits, dots, underscores and dashes, with no dot or dash at the beginning"}
 }
 
 // LoginName is the name of the user of this process, "" where it cannot be
@@ -102,7 +102,7 @@ func (t *Thread) memberPath(name string) string { return t.path(membersDir, name
 // Member is one member: from its file, or the login name as a person. The error
 // of one that is not there is ErrNoMember.
 func (t *Thread) Member(name string) (Member, error) {
-	if err := CheckName(name); err != nil {
+	if err := CheckName("member", name); err != nil {
 		return Member{}, err
 	}
 	b, err := readSmall(t.memberPath(name))
@@ -161,7 +161,7 @@ func (t *Thread) Members() ([]Member, error) {
 // AddMember adds a member, or replaces the one of that name. Everything is
 // checked before anything is written.
 func (t *Thread) AddMember(m Member) (existed bool, err error) {
-	if err := CheckName(m.Name); err != nil {
+	if err := CheckName("member", m.Name); err != nil {
 		return false, err
 	}
 	if m.Name == daemonName {
@@ -173,7 +173,7 @@ func (t *Thread) AddMember(m Member) (existed bool, err error) {
 	if m.WakeCommand != "" && m.WakePane != "" {
 		return false, &InvalidError{"wake_pane", m.WakePane, "is given beside a wake_command: one of them"}
 	}
-	if err := checkCommand(m.WakeCommand); err != nil {
+	if err := checkWaker(m.WakeCommand); err != nil {
 		return false, err
 	}
 	if err := checkPane(m.WakePane); err != nil {
@@ -202,7 +202,7 @@ func (t *Thread) AddMember(m Member) (existed bool, err error) {
 
 // RemoveMember removes a member. Its inbox stays as it is; nobody can add to it.
 func (t *Thread) RemoveMember(name string) error {
-	if err := CheckName(name); err != nil {
+	if err := CheckName("member", name); err != nil {
 		return err
 	}
 	err := os.Remove(t.memberPath(name))
@@ -215,42 +215,92 @@ func (t *Thread) RemoveMember(name string) error {
 	return err
 }
 
-// shellWords are the beginnings of a command that no file has to stand for.
-const shellWords = " . : cd command eval exec export if for set test trap ulimit umask unset until while { ( ! [ "
-
-// checkCommand refuses a waker that could not run.
-func checkCommand(s string) error {
-	const field = "wake_command"
-	if s == "" {
+func checkWaker(command string) error {
+	if command == "" {
 		return nil
 	}
-	fields := strings.Fields(s)
-	if len(fields) == 0 {
-		return &InvalidError{field, s, "is empty"}
+	return CheckCommand("wake_command", command)
+}
+
+// CheckCommand refuses a shell command, given as field, that could not run in /
+// some day: one that the shell cannot read, or that begins with a program that
+// is not there. What only the shell can make out it lets pass.
+func CheckCommand(field, command string) error {
+	refused := func(why string) error { return &InvalidError{field, command, why} }
+	switch {
+	case strings.TrimSpace(command) == "":
+		return refused("is empty")
+	case strings.IndexByte(command, 0) >= 0:
+		return refused("holds a NUL byte")
 	}
-	for i := range len(s) {
-		if s[i] == 0 {
-			return &InvalidError{field, s, "holds a NUL byte"}
-		}
+	// -n reads the command and runs nothing of it.
+	var exit *exec.ExitError
+	if out, err := exec.Command("/bin/sh", "-n", "-c", command).CombinedOutput(); errors.As(err, &exit) && exit.Exited() {
+		why := strings.ToValidUTF8(strings.Join(strings.Fields(string(out)), " "), "\ufffd")
+		return refused("is no shell command: " + why[:min(len(why), 200)])
 	}
-	word := fields[0]
-	if strings.Contains(shellWords, " "+word+" ") || strings.ContainsAny(word, "$`'\"\\;&|()<>=*?[]{}~#!") {
-		return nil // for the shell to make out
+	program, ok := firstProgram(command)
+	if !ok {
+		return nil
 	}
-	if strings.Contains(word, "/") && !filepath.IsAbs(word) {
-		return &InvalidError{field, s, "is a relative path: it runs in /, so give the path from there"}
+	if strings.Contains(program, "/") && !filepath.IsAbs(program) {
+		return refused("is a relative path: it runs in /, so give the path from there")
 	}
-	if info, err := os.Stat(word); err == nil && filepath.IsAbs(word) && info.IsDir() {
-		return &InvalidError{field, s, "is not executable: it is a directory"}
+	if info, err := os.Stat(program); err == nil && filepath.IsAbs(program) && info.IsDir() {
+		return refused("is not executable: it is a directory")
 	}
-	if _, err := exec.LookPath(word); err != nil {
+	if _, err := exec.LookPath(program); err != nil {
 		var why *exec.Error
 		if errors.As(err, &why) {
 			err = why.Err
 		}
-		return &InvalidError{field, s, "is not executable: " + err.Error()}
+		return refused("is not executable: " + err.Error())
 	}
 	return nil
+}
+
+// shellWords are the beginnings of a command that no file has to stand for.
+const shellWords = " . : cd case command echo eval exit export false for if kill printf pwd read set test trap true type ulimit umask unset until wait while { ( ! [ "
+
+// firstProgram is the program that a shell command begins with, where that can
+// be told without being a shell: behind assignments and exec, in quotes or not.
+func firstProgram(command string) (string, bool) {
+	for {
+		command = strings.TrimLeft(command, " \t\n")
+		word, rest := command, ""
+		quoted := false
+		if command != "" && (command[0] == '\'' || command[0] == '"') {
+			if word, rest, quoted = strings.Cut(command[1:], command[:1]); !quoted || rest != "" && !strings.ContainsAny(rest[:1], " \t\n;|&") {
+				return "", false
+			}
+		} else if i := strings.IndexAny(command, " \t\n;|&"); i >= 0 {
+			word, rest = command[:i], command[i:]
+		}
+		name, _, assigns := strings.Cut(word, "=")
+		plain := !strings.ContainsAny(word, "$`'\"\\()<>*?[]{}~#!")
+		switch {
+		case word == "":
+			return "", false
+		case quoted:
+			return word, !strings.ContainsAny(word, "$`\\")
+		case !plain: // for the shell to make out
+			return "", false
+		case word == "exec" || assigns && isVariable(name):
+			command = rest
+		default:
+			return word, !strings.Contains(shellWords, " "+word+" ")
+		}
+	}
+}
+
+func isVariable(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
 }
 
 // checkPane refuses what tmux would take for something else than a target.

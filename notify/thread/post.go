@@ -57,7 +57,7 @@ func (t *Thread) check(p Post) (*draft, error) {
 	if !p.Author.Known() {
 		return nil, &InvalidError{"member", "", "is nobody: say who posts"}
 	}
-	if err := CheckName(p.Author.Member); err != nil {
+	if err := CheckName("member", p.Author.Member); err != nil {
 		return nil, err
 	}
 	if p.Author.Kind != Person && p.Author.Kind != Agent {

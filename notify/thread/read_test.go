@@ -103,8 +103,33 @@ func TestPostRefused(t *testing.T) {
 	if got := len(contents(t, th)); got != 1 {
 		t.Errorf("%d entries", got)
 	}
-	for _, c := range []string{"cat >/dev/null", "exec cat", "X=1 cat", "/bin/sh -c 'exit 0'", "cd /tmp && cat"} {
+	for _, c := range []string{
+		"cat >/dev/null", "exec cat", "X=1 cat", "/bin/sh -c 'exit 0'", "cd /tmp && cat", "'/bin/sh' -c :", `X="a b" nope`, "$HOME/nope", "( nope )", "true; nope",
+		"if true; then nope; fi", ">/dev/null nope", "~/nope", "[ -e x ] || nope", `"$HOME"/nope`, "case x in x) nope;; esac", "cat<<E\nnope\nE\n", "cat;nope",
+	} {
 		must(th.AddMember(Member{Name: "x", Kind: Agent, WakeCommand: c}))(t)
+	}
+}
+
+// TestWakersRefused: a waker that cannot run is refused, however its first
+// program is written.
+func TestWakersRefused(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	plain := filepath.Join(t.TempDir(), "no exec")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for c, why := range map[string]string{
+		"'" + plain + "' x": "is not executable", `"` + plain + `"`: "is not executable", "X=1 Y= " + filepath.Dir(plain): "it is a directory", "exec /etc/passwd": "is not executable",
+		"/nope;true": "is not executable", "\n /nope": "is not executable", "X=1 exec ./a b": "is a relative path",
+		"if ; then": "is no shell command", "echo 'a": "is no shell command", "cat | ": "is no shell command",
+	} {
+		_, err := th.AddMember(Member{Name: "x", Kind: Agent, WakeCommand: c})
+		var refused *InvalidError
+		if !errors.As(err, &refused) || refused.Field != "wake_command" || refused.Value != c || !strings.Contains(refused.Why, why) {
+			t.Errorf("%q: %v, want %q", c, err, why)
+		}
 	}
 }
 

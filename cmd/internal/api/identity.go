@@ -39,8 +39,9 @@ func (a *Actions) Identity(member string) (thread.Author, error) {
 	return m.Author(), nil
 }
 
-// ParseMember checks the name of a member, apart from whether there is one.
-func ParseMember(s string) (string, error) { return s, fault(thread.CheckName(s)) }
+// ParseMember checks the name of a member that is given as field, apart from
+// whether there is one.
+func ParseMember(field, s string) (string, error) { return s, fault(thread.CheckName(field, s)) }
 
 // thread is the thread of the root.
 func (a *Actions) thread() *thread.Thread { return thread.Open(a.root) }

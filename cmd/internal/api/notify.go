@@ -36,7 +36,7 @@ func (a *Actions) notifier(req *StartRequest, cmd *jobdir.Cmd) (notify.Entry, er
 	}
 	t := a.thread()
 	for _, name := range req.Wake {
-		if err := thread.CheckName(name); err != nil {
+		if err := thread.CheckName("wake", name); err != nil {
 			return none, fault(err)
 		}
 		if _, err := t.Member(name); errors.Is(err, thread.ErrNoMember) {

@@ -253,7 +253,7 @@ func (a *Actions) ThreadBlocked(member, what, needs, from string) (PostResult, e
 		}
 	}
 	from = strings.TrimPrefix(from, "@")
-	if err := thread.CheckName(from); err != nil {
+	if err := thread.CheckName("from", from); err != nil {
 		return PostResult{}, invalid("from", from, "is no name of a member")
 	}
 	t := a.thread()

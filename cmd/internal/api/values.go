@@ -200,6 +200,14 @@ func FormatSize(n int64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64) + " " + unit
 }
 
+// ParseText checks a text that says something.
+func ParseText(field, s string) (string, error) {
+	if s == "" {
+		return "", invalid(field, s, "is empty")
+	}
+	return s, nil
+}
+
 // ParseKey checks a start key.
 func ParseKey(s string) (string, error) {
 	switch {

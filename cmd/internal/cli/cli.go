@@ -116,7 +116,7 @@ func (s *session) globalFlags(args []string) ([]string, error) {
 }
 
 // memberFlag is --member.
-func (s *session) memberFlag() value { return parsed(&s.member, "NAME", api.ParseMember) }
+func (s *session) memberFlag() value { return named(&s.member, "member", "NAME", api.ParseMember) }
 
 // group is called for a command that does nothing without one of its own.
 func (s *session) group(c *command, args []string) (int, error) {
@@ -296,7 +296,16 @@ func text(p *string, kind string) value {
 	return parsed(p, kind, func(s string) (string, error) { return s, nil })
 }
 
+// named is a flag whose reader says the field in its errors.
+func named[T any](p *T, field, kind string, parse func(field, s string) (T, error)) value {
+	return parsed(p, kind, func(s string) (T, error) { return parse(field, s) })
+}
+
+// given is a flag that takes any text but none: "" there is a variable that
+// somebody forgot to set, and no wish.
+func given(p *string, field, kind string) value { return named(p, field, kind, api.ParseText) }
+
 // number is a flag that takes a whole number.
 func number(p *int64, field string, parse func(field, s string) (int64, error)) value {
-	return parsed(p, "N", func(s string) (int64, error) { return parse(field, s) })
+	return named(p, field, "N", parse)
 }

@@ -46,9 +46,9 @@ func memberAddCommand() *command {
 }
 
 func (o *memberAddOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(text(&o.req.Kind, "KIND"), "kind", "agent or person")
-	fs.Var(text(&o.req.WakeCommand, "CMD"), "wake-command", "run this to wake it")
-	fs.Var(text(&o.req.WakePane, "PANE"), "wake-pane", "type a line into this tmux pane to wake it")
+	fs.Var(given(&o.req.Kind, "kind", "KIND"), "kind", "agent or person")
+	fs.Var(given(&o.req.WakeCommand, "wake_command", "CMD"), "wake-command", "run this to wake it")
+	fs.Var(given(&o.req.WakePane, "wake_pane", "PANE"), "wake-pane", "type a line into this tmux pane to wake it")
 }
 
 func (o *memberAddOptions) Run(s *session, args []string) (int, error) {

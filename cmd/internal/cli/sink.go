@@ -54,9 +54,9 @@ func sinkAddCommand() *command {
 }
 
 func (o *sinkAddOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(text(&o.req.Command, "CMD"), "command", "give the message to this shell command")
-	fs.Var(text(&o.req.Webhook, "URL"), "webhook", "post the message to this address")
-	fs.Var(text(&o.req.Format, "FORMAT"), "format", "what a webhook is sent: json (unless said) or slack")
+	fs.Var(given(&o.req.Command, "command", "CMD"), "command", "give the message to this shell command")
+	fs.Var(given(&o.req.Webhook, "webhook", "URL"), "webhook", "post the message to this address")
+	fs.Var(given(&o.req.Format, "format", "FORMAT"), "format", "what a webhook is sent: json (unless said) or slack")
 }
 
 func (o *sinkAddOptions) Run(s *session, args []string) (int, error) {

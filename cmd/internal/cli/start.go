@@ -68,7 +68,7 @@ func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(parsed(&r.MaxLog, "SIZE", api.ParseMaxLog), "max-log", "keep only the first MiB and the newest bytes of the log, about so much in all: 8MiB = 8M = 8388608, 8MB = 8000000; at least 2MiB")
 	fs.BoolVar(&r.Notify, "notify", false, "when it ends, bring one message to the thread, and wake or tell you: see --member")
 	fs.Var(value{"MEMBER", func(s string) error {
-		name, err := api.ParseMember(s)
+		name, err := api.ParseMember("wake", s)
 		r.Wake = append(r.Wake, name)
 		return err
 	}}, "wake", "wake this member, too, when it ends. May be repeated; implies --notify")

@@ -258,8 +258,8 @@ func (o *threadClaimOptions) AddFlags(fs *pflag.FlagSet) {
 		o.req.Files = append(o.req.Files, api.SplitPaths(s)...)
 		return nil
 	}}, "files", "paths and globs, with commas between. May be repeated")
-	fs.Var(text(&o.req.Branch, "NAME"), "branch", "a branch")
-	fs.Var(text(&o.req.Until, "WHEN"), "until", "until when: 15:04, 30m, +2h, 2026-05-04T15:04:00+02:00")
+	fs.Var(given(&o.req.Branch, "branch", "NAME"), "branch", "a branch")
+	fs.Var(given(&o.req.Until, "until", "WHEN"), "until", "until when: 15:04, 30m, +2h, 2026-05-04T15:04:00+02:00")
 }
 
 func (o *threadClaimOptions) Run(s *session, args []string) (int, error) {
@@ -295,7 +295,7 @@ func threadDoneCommand() *command {
 }
 
 func (o *threadDoneOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(text(&o.next, "STEP"), "next", "what comes next")
+	fs.Var(given(&o.next, "next", "STEP"), "next", "what comes next")
 }
 
 func (o *threadDoneOptions) Run(s *session, args []string) (int, error) {
@@ -359,8 +359,8 @@ func threadBlockedCommand() *command {
 }
 
 func (o *threadBlockedOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(text(&o.needs, "THING"), "needs", "what you need")
-	fs.Var(text(&o.from, "MEMBER"), "from", "who can give it")
+	fs.Var(given(&o.needs, "needs", "THING"), "needs", "what you need")
+	fs.Var(given(&o.from, "from", "MEMBER"), "from", "who can give it")
 }
 
 func (o *threadBlockedOptions) Run(s *session, args []string) (int, error) {
