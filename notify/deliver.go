@@ -218,20 +218,29 @@ func (f *follower) address(e *Entry, now time.Time) {
 	}
 }
 
-// sinks are the sinks that messages go to, by name, as they are now or were a
-// moment ago. One whose file is damaged is among them.
+// sinks are the sinks that messages go to, by name, as they are now; a file that
+// was written in its place may be seen a moment late. One whose file is damaged is among them.
 func (f *follower) sinks(now time.Time) (map[string]configured, error) {
 	if f.hooks.Sink == nil {
 		return nil, nil
 	}
-	if f.configs != nil && now.Sub(f.configsAt) < blindSweep && !now.Before(f.configsAt) {
+	var changed time.Time
+	if info, err := os.Stat(filepath.Join(f.root.Path(), sinksDir)); err == nil {
+		changed = info.ModTime()
+	}
+	// Whoever adds a sink and then starts a job has it told of the end, so an age
+	// alone does not do. Nor does the time of a change so shortly before they were
+	// read that another could have the same.
+	const tick = 50 * time.Millisecond // no kernel's clock of files is coarser
+	if f.configs != nil && changed.Equal(f.configsOf) && f.configsAt.Sub(changed) > tick &&
+		now.Sub(f.configsAt) < blindSweep && !now.Before(f.configsAt) {
 		return f.configs, nil
 	}
 	list, damaged, err := Sinks(f.root)
 	if err != nil {
 		return nil, err
 	}
-	f.configs, f.configsAt = make(map[string]configured, len(list)+len(damaged)), now
+	f.configs, f.configsAt, f.configsOf = make(map[string]configured, len(list)+len(damaged)), now, changed
 	for _, c := range list {
 		f.configs[c.Name] = configured{SinkConfig: c}
 	}

@@ -104,7 +104,8 @@ type follower struct {
 	lanes      map[string]*lane      // by sink
 	configs    map[string]configured // the sinks, as they were at configsAt
 	configsAt  time.Time
-	notifying  bool // a desktop notification is being shown
+	configsOf  time.Time // when their directory had last changed then, zero where there was none
+	notifying  bool      // a desktop notification is being shown
 	waking     map[string]bool
 	unnoted    map[string]*wakeRun // by item: wakers that were run, which could not be noted
 	wakesDirty bool

@@ -940,3 +940,24 @@ func TestMemberIsRemoved(t *testing.T) {
 		t.Error("a wake is waiting still")
 	}
 }
+
+// TestN1SinkAddedJustBefore: a sink that is there when a job starts has its
+// message, however shortly before it was added.
+func TestN1SinkAddedJustBefore(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	works := &fakeSink{answer: func(context.Context, Message, int) error { return nil }}
+	follow(t, root, Hooks{Sink: func(SinkConfig) Sink { return works }})
+	for i := range 5 {
+		name := fmt.Sprintf("s%d", i)
+		if _, err := AddSink(root, SinkConfig{Name: name, Command: "true"}); err != nil {
+			t.Fatal(err)
+		}
+		j := notified(t, root, jobdir.Cmd{ID: at(i)}, entryBy("", ""))
+		j.end(jobdir.Exited, 0)
+		waitFor(t, "message", func() bool { return StatusOf(root, j.id).State == Delivered })
+		if got := target(root, j.id, name); got.State != Delivered {
+			t.Errorf("sink %s, added before the start: %+v", name, got)
+		}
+	}
+}
