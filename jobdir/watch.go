@@ -14,6 +14,7 @@ import (
 const (
 	soonest  = time.Millisecond
 	slowPoll = 200 * time.Millisecond
+	restPoll = time.Second           // the slowest look where the kernel reports what happens
 	blind    = 16 * time.Millisecond // the slowest look where the kernel reports nothing
 )
 
@@ -22,7 +23,8 @@ type Watch struct {
 	job   *Job
 	hints *Hints // nil: the kernel has no more to give
 	delay time.Duration
-	blind time.Duration // the slowest look without hints
+	rest  time.Duration // the slowest look with hints
+	blind time.Duration // ... and without
 	seen  sight         // without hints: what the last look saw
 }
 
@@ -32,7 +34,7 @@ type Watch struct {
 func (j *Job) Watch() *Watch { return j.watch(j.Dir()) }
 
 func (j *Job) watch(path string) *Watch {
-	w := &Watch{job: j, hints: NewHints(path), delay: soonest, blind: blind}
+	w := &Watch{job: j, hints: NewHints(path), delay: soonest, rest: restPoll, blind: blind}
 	if w.hints == nil {
 		w.seen = j.glance()
 	}
@@ -61,7 +63,7 @@ func (w *Watch) Wait(ctx context.Context) error {
 		}
 		waited += w.delay
 		if w.hints != nil {
-			w.delay = min(2*w.delay, slowPoll)
+			w.delay = min(2*w.delay, w.rest)
 			return nil
 		}
 		if now := w.job.glance(); now != w.seen {
@@ -108,6 +110,7 @@ func (j *Job) WaitEnd(ctx context.Context) (State, error) {
 	// nothing of what the job writes reaches this watch.
 	w := j.watch(j.path(record.ReservedExit))
 	defer w.Close()
+	w.rest = slowPoll  // that a runner is gone is not reported
 	w.blind = slowPoll // one end among hundreds of jobs waited for may be seen a little late
 	for {
 		state, err := j.State()
