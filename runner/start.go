@@ -290,6 +290,7 @@ func (b *builder) launch(s *Spec) (pid int, err error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "start", Path: s.Runner, Err: err}
 	}
+	started.add(pid)
 	return pid, nil
 }
 
@@ -306,7 +307,7 @@ func (b *builder) prove(s *Spec, pid int) error {
 		if held || err != nil || exists(b.dir, record.Exit) {
 			return nil // or pruned already, or out of descriptors: nothing is disproved
 		}
-		if done, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); done != 0 {
+		if started.reap(pid) {
 			return nil // what its files say is true
 		}
 		time.Sleep(time.Millisecond)
@@ -314,7 +315,7 @@ func (b *builder) prove(s *Spec, pid int) error {
 	_ = fillCancel(b.dir, record.CancelRecord{At: time.Now(), Reason: "the lock is not kept"})
 	for range int((grace + lastChance) / askEvery) {
 		_ = unix.Kill(pid, sigLook)
-		if done, _ := unix.Wait4(pid, nil, unix.WNOHANG, nil); done != 0 {
+		if started.reap(pid) {
 			break
 		}
 		time.Sleep(askEvery)
