@@ -579,6 +579,40 @@ func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (Item
 	}
 }
 
+// WaitInbox waits, until ctx is done, for an unread item of a member that is not
+// among those that the caller knows of, and adds it to them. It reports whether
+// there is one.
+func (t *Thread) WaitInbox(ctx context.Context, member string, known map[string]bool) (bool, error) {
+	dir := t.path(inboxDir, member)
+	w := newWatch(dir, dir)
+	defer func() { w.close() }()
+	for {
+		if w.hints == nil { // it may be there by now
+			w.close()
+			w = newWatch(dir, dir)
+		}
+		all, err := t.Inbox(member)
+		if err != nil {
+			return false, err
+		}
+		news := false
+		for _, it := range all {
+			if it.State == Unread && !known[it.ID] {
+				known[it.ID], news = true, true
+			}
+		}
+		if news {
+			return true, nil
+		}
+		wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+		_ = w.wait(wait)
+		cancel()
+		if ctx.Err() != nil {
+			return false, nil
+		}
+	}
+}
+
 func (t *Thread) firstUnread(member string) (Item, error) {
 	all, err := t.Inbox(member)
 	if err != nil {
