@@ -7,8 +7,8 @@
 // shapes that every front shows. Every failure is an [*Error].
 //
 // Actions that read never create anything, not even the root. An action that
-// starts a job leaves the runner as a child of the calling process: a process
-// that lives on starts jobs through the space-job command instead.
+// starts a job leaves the runner as a child of the calling process: one that lives
+// on calls [Reap] when a child of it has ended.
 package api
 
 import (
@@ -17,12 +17,15 @@ import (
 
 	"space-job/jobdir"
 	"space-job/jobdir/record"
+	"space-job/notify/thread"
 )
 
 // Actions are the actions on the jobs of one root.
 type Actions struct {
 	root *jobdir.Root
 	now  func() time.Time
+
+	bound *thread.Author // who asks, in every call; nil: see Identity
 }
 
 // Open opens the root that the environment names: $SPACE_JOB_HOME, else
@@ -88,7 +91,10 @@ func (a *Actions) jobs(given []string) ([]*jobdir.Job, error) {
 }
 
 // caller names who asks, for the record of a cancel.
-func caller() string {
+func (a *Actions) caller() string {
+	if a.bound != nil && a.bound.Member != "" {
+		return a.bound.Member
+	}
 	if id := os.Getenv(record.EnvJob); id != "" {
 		return "job " + id
 	}

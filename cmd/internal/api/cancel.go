@@ -167,7 +167,7 @@ func (a *Actions) ask(ctx context.Context, j *jobdir.Job, reason string) error {
 	if info, err := j.Read(); err == nil && info.Cmd != nil && info.Cmd.ReadOnly() {
 		return &Error{Code: Unavailable, Message: "job " + string(j.ID()) + " was started by a newer space-job, which has to cancel it"}
 	}
-	return runner.Cancel(ctx, j.Dir(), record.CancelRecord{At: a.now(), By: caller(), Reason: reason})
+	return runner.Cancel(ctx, j.Dir(), record.CancelRecord{At: a.now(), By: a.caller(), Reason: reason})
 }
 
 func processes(l []Process) string {

@@ -10,11 +10,35 @@ import (
 	"space-job/notify/thread"
 )
 
+// As are the same actions for one member, whoever the environment and the
+// terminal name: "" is for nobody known. Who asks for another is refused.
+func (a *Actions) As(member string) (*Actions, error) {
+	var who thread.Author
+	if member != "" {
+		m, err := a.member("member", member)
+		if err != nil {
+			return nil, err
+		}
+		who = m
+	}
+	bound := *a
+	bound.bound = &who
+	return &bound, nil
+}
+
 // Identity is who asks: member if it is given, else $SPACE_MEMBER, else the
 // login name as a person where there is a terminal. Otherwise nobody is known,
 // and the Author is zero. A name that is not in the list is refused, the login
 // name aside.
 func (a *Actions) Identity(member string) (thread.Author, error) {
+	if a.bound != nil {
+		if member != "" && member != a.bound.Member {
+			e := invalid("member", member, "is somebody else")
+			e.Hint = "this connection acts for one member, and nothing that is said over it changes that"
+			return thread.Author{}, e
+		}
+		return *a.bound, nil
+	}
 	field := "member"
 	if member == "" {
 		member, field = os.Getenv(record.EnvMember), record.EnvMember
@@ -27,6 +51,11 @@ func (a *Actions) Identity(member string) (thread.Author, error) {
 			return thread.Author{}, nil
 		}
 	}
+	return a.member(field, member)
+}
+
+// member is a member by name; field is what named it.
+func (a *Actions) member(field, member string) (thread.Author, error) {
 	m, err := a.thread().Member(member)
 	if errors.Is(err, thread.ErrNoMember) {
 		e := invalid(field, member, "is no member here")

@@ -117,6 +117,10 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	return res, nil
 }
 
+// Reap takes away the runners of jobs that this process started and that have
+// ended. A process that lives on calls it at each CHLD.
+func Reap() { runner.Reap() }
+
 // both is two claims as one; the second may be nil.
 func both(first, second func(record.ID) error) func(record.ID) error {
 	return func(id record.ID) error {
