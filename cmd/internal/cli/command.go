@@ -72,6 +72,8 @@ func commands() []*command {
 		checkCommand(),
 		doctorCommand(),
 		daemonCommand(),
+		mcpCommand(),
+		skillCommand(),
 		completionCommand(),
 		manCommand(),
 		helpCommand(),

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -8,16 +9,20 @@ import (
 	"space-job/cmd/internal/api"
 )
 
-type daemonOptions struct{ detach bool }
+type daemonOptions struct {
+	detach bool
+	http   string
+}
 
 func daemonCommand() *command {
 	return &command{
 		name:    "daemon",
-		usage:   []string{"daemon [--detach]", "daemon stop"},
+		usage:   []string{"daemon [--detach] [--http PORT|off]", "daemon stop"},
 		summary: "run the daemon that brings messages of ended jobs",
 		about: []string{
 			"The daemon, space-jobd, follows the jobs that were started with --notify. When one ends it posts one message to the thread, puts it into the inbox of whoever started the job and wakes them, and sends it to every sink. Jobs run, and can be read, waited for and cancelled, without it.",
 			"Nobody has to start it: start --notify does, and so does any command that finds a message that waits and no daemon. This command runs it in the foreground, where a service manager or you look after it, or with --detach in the background. One runs for each root; a second one names the first and fails.",
+			"With --http it serves MCP, too (see space-job help mcp), at /mcp on 127.0.0.1 at this port, 0 for any, and on the Unix socket mcp.sock in the root; so do the daemons after it, until --http off. The port is in the file port in the root. A job that is started over HTTP has the daemon's short environment, its umask 077 and, unless it is given another, its directory, /.",
 			"daemon stop ends it, and no command starts one again by itself, until you do. What waits is kept. It writes to daemon.log in the root.",
 		},
 		examples: []example{
@@ -36,6 +41,7 @@ func daemonCommand() *command {
 
 func (o *daemonOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.detach, "detach", false, "start it in the background and return")
+	fs.StringVar(&o.http, "http", "", "serve MCP at this `PORT` of 127.0.0.1, 0 for any; off ends that")
 }
 
 func (o *daemonOptions) Run(s *session, _ []string) (int, error) {
@@ -46,6 +52,11 @@ func (o *daemonOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if o.http != "" {
+		if err := o.setHTTP(a); err != nil {
+			return 0, err
+		}
+	}
 	if !o.detach {
 		return 0, a.BecomeDaemon()
 	}
@@ -53,12 +64,35 @@ func (o *daemonOptions) Run(s *session, _ []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	url := ""
+	if o.http != "" && o.http != "off" {
+		if url, err = a.WaitHTTP(context.Background()); err != nil {
+			return 0, err
+		}
+	}
 	if s.json {
 		s.document(res)
-	} else {
-		s.print("the daemon runs: process " + strconv.Itoa(res.PID) + "\n")
+		return exitOK, nil
+	}
+	s.print("the daemon runs: process " + strconv.Itoa(res.PID) + "\n")
+	if url != "" {
+		s.print("it serves MCP at " + url + " (space-job mcp token prints a token)\n")
 	}
 	return exitOK, nil
+}
+
+// setHTTP says what the daemon is to serve, where none runs that it would come too
+// late for.
+func (o *daemonOptions) setHTTP(a *api.Actions) error {
+	port := -1
+	if o.http != "off" {
+		n, err := strconv.Atoi(o.http)
+		if err != nil || n < 0 || n > 65535 {
+			return &api.Error{Code: api.InvalidArgument, Message: "http: " + quote(o.http) + " is no port", Hint: "0 to 65535, 0 for any; or off"}
+		}
+		port = n
+	}
+	return a.SetHTTPPort(port)
 }
 
 type daemonStopOptions struct{}

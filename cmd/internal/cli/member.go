@@ -72,6 +72,9 @@ func (o *memberAddOptions) Run(s *session, args []string) (int, error) {
 	} else {
 		s.print("added " + res.Name + "\n")
 	}
+	if !s.json && res.Kind == api.KindAgent {
+		s.print("What it should know (space-job skill):\n\n" + api.Skill)
+	}
 	return exitOK, nil
 }
 

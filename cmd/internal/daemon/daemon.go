@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"space-job/cmd/internal/mcp"
 	"space-job/jobdir"
 	"space-job/notify"
 	"space-job/notify/sink"
@@ -57,8 +58,14 @@ type options struct {
 	inherited bool // the lock is open as inheritedFD: a command has started this
 }
 
-// Main runs the program that os.Args names, and exits.
-func Main() { os.Exit(run(os.Args[1:])) }
+// Main runs the program that os.Args names, and exits: the daemon or, for
+// space-job mcp, the MCP server of one client.
+func Main() {
+	if len(os.Args) > 1 && os.Args[1] == "mcp" {
+		mcp.Main(os.Args[2:], Version())
+	}
+	os.Exit(run(os.Args[1:]))
+}
 
 func run(args []string) int {
 	o, code := parse(args)
@@ -80,7 +87,7 @@ func parse(args []string) (o options, code int) {
 			fmt.Print(usage)
 			return o, 0
 		case args[0] == "--version":
-			fmt.Println("space-jobd " + versionText())
+			fmt.Println("space-jobd " + Version())
 			return o, 0
 		case args[0] == "--inherited":
 			o.inherited = true
@@ -110,7 +117,8 @@ func refuse(why string) int {
 	return 2
 }
 
-func versionText() string {
+// Version is that of this program.
+func Version() string {
 	v := version
 	if info, ok := debug.ReadBuildInfo(); ok && v == "" {
 		v = strings.Trim(info.Main.Version, "()")
@@ -173,7 +181,8 @@ func serve(o options) error {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
 	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
-	l.Printf("%s follows %s", versionText(), root.Path())
+	l.Printf("%s follows %s", Version(), root.Path())
+	go mcp.ServeHTTP(ctx, Version(), l)
 	done := make(chan error, 1)
 	go func() { done <- notify.Follow(ctx, root, hooks(l)) }()
 	select {

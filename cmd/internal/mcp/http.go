@@ -1,0 +1,230 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"space-job/cmd/internal/api"
+)
+
+const (
+	maxBody = 4 << 20
+
+	// A session whose client has not said anything for so long is over. Those of
+	// newer clients have no session.
+	sessionTimeout = 24 * time.Hour
+
+	// statelessSince is the first version of the protocol without sessions.
+	statelessSince = "2026-07-28"
+	versionHeader  = "Mcp-Protocol-Version"
+)
+
+// ServeHTTP serves every client at a port of 127.0.0.1 and at a Unix socket, until
+// ctx is done, if the root asks for it (see api.SetHTTPPort). Who a client is says
+// its token. What is wrong goes to l, and ends nothing else.
+func ServeHTTP(ctx context.Context, version string, l *log.Logger) {
+	if err := serveHTTP(ctx, version, l); err != nil {
+		l.Printf("http: %v", err)
+	}
+}
+
+func serveHTTP(ctx context.Context, version string, l *log.Logger) error {
+	actions, err := api.Open()
+	if err != nil {
+		return err
+	}
+	port, there, err := actions.HTTPPort()
+	if err != nil || !there {
+		return err
+	}
+	if _, err := actions.HTTP(""); err != nil { // so that there is a token
+		return err
+	}
+	tcp, err := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return err
+	}
+	defer tcp.Close()
+	at := tcp.Addr().(*net.TCPAddr).Port
+	// Whoever made the socket is gone: this process has the lock of the root.
+	if err := os.Remove(actions.HTTPSocket()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	local, err := net.Listen("unix", actions.HTTPSocket())
+	if err != nil {
+		l.Printf("http: no socket: %v", err) // a path can be too long for one
+	} else {
+		defer local.Close()
+	}
+	if err := actions.SetHTTPPort(at); err != nil {
+		return err
+	}
+	ReapStarted()
+	server := &http.Server{
+		Handler:           newEndpoint(actions, version),
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          l,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	l.Printf("serves MCP at http://127.0.0.1:%d/mcp", at)
+	failed := make(chan error, 2)
+	go func() { failed <- server.Serve(tcp) }()
+	if local != nil {
+		go func() { failed <- server.Serve(local) }()
+	}
+	select {
+	case <-ctx.Done():
+		return server.Close()
+	case err := <-failed:
+		return errors.Join(err, server.Close())
+	}
+}
+
+// endpoint lets in who has a token, and hands each member to a server of its own:
+// a session belongs to the member that began it.
+type endpoint struct {
+	actions *api.Actions
+	version string
+	calls   atomic.Uint64
+
+	mu      sync.Mutex
+	members map[string]*memberEndpoint
+}
+
+type memberEndpoint struct {
+	server    *Server
+	stateful  http.Handler
+	stateless http.Handler
+}
+
+func newEndpoint(actions *api.Actions, version string) *endpoint {
+	return &endpoint{actions: actions, version: version, members: make(map[string]*memberEndpoint)}
+}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if why := foreign(r); why != "" {
+		http.Error(w, why, http.StatusForbidden)
+		return
+	}
+	if r.URL.Path != "/mcp" {
+		http.NotFound(w, r)
+		return
+	}
+	tokens, err := e.actions.Tokens()
+	if err != nil {
+		http.Error(w, api.AsError(err).Message, http.StatusInternalServerError)
+		return
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	member, known := tokens[strings.TrimSpace(token)]
+	if !strings.EqualFold(scheme, "Bearer") || !known {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="space-job"`)
+		http.Error(w, "a bearer token is needed: space-job mcp token prints it", http.StatusUnauthorized)
+		return
+	}
+	m, err := e.member(member)
+	if err != nil {
+		http.Error(w, api.AsError(err).Message, http.StatusForbidden)
+		return
+	}
+	// A handler does not see the request that it answers, but its header.
+	id := strconv.FormatUint(e.calls.Add(1), 10)
+	r.Header.Set(callHeader, id)
+	m.server.lives.Store(id, r.Context())
+	defer m.server.lives.Delete(id)
+	if r.Header.Get(versionHeader) >= statelessSince {
+		m.stateless.ServeHTTP(w, r)
+	} else {
+		m.stateful.ServeHTTP(w, r)
+	}
+}
+
+// member is the server of a member, made at its first request.
+func (e *endpoint) member(name string) (*memberEndpoint, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if m, ok := e.members[name]; ok {
+		return m, nil
+	}
+	logger := slog.New(slog.DiscardHandler)
+	s, err := New(e.actions, name, e.version, logger)
+	if err != nil {
+		return nil, err
+	}
+	get := func(*http.Request) *sdk.Server { return s.Server }
+	m := &memberEndpoint{
+		server: s,
+		stateful: sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{
+			Logger: logger, MaxRequestBodyBytes: maxBody, SessionTimeout: sessionTimeout,
+		}),
+		stateless: sdk.NewStreamableHTTPHandler(get, &sdk.StreamableHTTPOptions{
+			Logger: logger, MaxRequestBodyBytes: maxBody, Stateless: true, PropagateRequestCancellation: true,
+		}),
+	}
+	e.members[name] = m
+	return m, nil
+}
+
+// foreign says why a request is not from a program of this machine that meant
+// this server: a page in a browser can send it requests, also under a name of its
+// own for 127.0.0.1.
+func foreign(r *http.Request) string {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	switch strings.Trim(host, "[]") {
+	case "localhost", "127.0.0.1", "::1":
+	default:
+		return fmt.Sprintf("host: %s is not this machine", api.Quote(r.Host))
+	}
+	switch site := r.Header.Get("Sec-Fetch-Site"); site {
+	case "", "same-origin", "none":
+	default:
+		return fmt.Sprintf("a %s request of a page is refused", api.Quote(site))
+	}
+	if len(r.Header.Values("Origin")) > 0 {
+		u, err := url.Parse(r.Header.Get("Origin"))
+		if err != nil || len(r.Header.Values("Origin")) > 1 || u.Host == "" || u.Host != r.Host {
+			return fmt.Sprintf("origin: %s is refused", api.Quote(r.Header.Get("Origin")))
+		}
+	}
+	return ""
+}
+
+// callHeader names an HTTP request to the handler that answers it.
+const callHeader = "Space-Job-Call"
+
+// alive is ctx until the connection that the call came over is closed.
+func (s *Server) alive(ctx context.Context, req *sdk.CallToolRequest) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	if req.Extra == nil || req.Extra.Header == nil {
+		return ctx, cancel
+	}
+	v, ok := s.lives.Load(req.Extra.Header.Get(callHeader))
+	if !ok {
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(v.(context.Context), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}

@@ -1,0 +1,63 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"space-job/cmd/internal/api"
+)
+
+// Main serves one client on stdio, and exits: 0 when the client has hung up or
+// the process was told to end, 1 where it cannot begin. Args are nothing, or
+// --member and a name; space-job mcp has checked them.
+func Main(args []string, version string) {
+	if err := serveStdio(args, version); err != nil {
+		fmt.Fprintln(os.Stderr, "space-job: error: "+err.Error())
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func serveStdio(args []string, version string) error {
+	member := ""
+	switch {
+	case len(args) == 0:
+	case len(args) == 2 && args[0] == "--member":
+		member = args[1]
+	default:
+		return errors.New("mcp: unknown flag or operand: " + api.Quote(args[0]))
+	}
+	actions, err := api.Open()
+	if err != nil {
+		return err
+	}
+	s, err := New(actions, member, version, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	ReapStarted()
+	if err := s.Serve(ctx, os.Stdin, os.Stdout); err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// ReapStarted takes away the runners of the jobs that this process starts, from
+// now on.
+func ReapStarted() {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go func() {
+		for range ended {
+			api.Reap()
+		}
+	}()
+}
