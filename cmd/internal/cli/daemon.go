@@ -41,7 +41,7 @@ func daemonCommand() *command {
 
 func (o *daemonOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.detach, "detach", false, "start it in the background and return")
-	fs.StringVar(&o.http, "http", "", "serve MCP at this `PORT` of 127.0.0.1, 0 for any; off ends that")
+	fs.Var(text(&o.http, "PORT"), "http", "serve MCP at this port of 127.0.0.1, 0 for any; off ends that")
 }
 
 func (o *daemonOptions) Run(s *session, _ []string) (int, error) {

@@ -33,7 +33,7 @@ func skillCommand() *command {
 }
 
 func (o *skillOptions) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.install, "install", "", "write it to `DIR`/space-job/SKILL.md instead")
+	fs.Var(text(&o.install, "DIR"), "install", "write it to DIR/space-job/SKILL.md instead")
 }
 
 // skillHead is what a skill's file begins with.
