@@ -115,6 +115,16 @@ type github struct {
 
 	asked string   // the branch whose rules were asked for
 	names []string // of the checks that they demand
+	mute  int      // looks in a row that ended without an answer to all that was asked
+}
+
+// maxMute looks are repeated for an answer that is missing: the network may have
+// failed. Then what there is has to do, as some servers have no other.
+const maxMute = 2
+
+// ends reports whether a watch that sees this comes to its end.
+func (s *sighting) ends() bool {
+	return s.stand == standPassed || s.stand == standFailed || s.stand == standNone
 }
 
 // look finds out how the checks stand. What gh pr checks prints is the base;
@@ -140,26 +150,37 @@ func (g *github) look(ctx context.Context) sighting {
 	if s.stand == standNever {
 		return s
 	}
-	d, ok := g.details(ctx)
-	if !ok {
-		return s
-	}
-	s = combine(s, d)
-	if s.stand == standPassed || s.stand == standFailed || s.stand == standNone {
-		if missing := d.missing(g.demanded(ctx, d.base)); len(missing) > 0 {
-			s.stand = standPending
-			s.what += ", not reported yet: " + some(missing)
+	d, whole := g.details(ctx)
+	if whole {
+		s = combine(s, d)
+		if s.ends() {
+			var names []string
+			names, whole = g.demanded(ctx, d.base)
+			if missing := d.missing(names); len(missing) > 0 {
+				s.stand = standPending
+				s.what += ", not reported yet: " + some(missing)
+			}
 		}
 	}
+	if whole || !s.ends() {
+		g.mute = 0
+		return s
+	}
+	if g.mute >= maxMute {
+		return s
+	}
+	g.mute++
+	s.stand, s.what = standTrouble, s.what+", and gh had no answer to what else counts"
 	return s
 }
 
 // demanded is the names of the checks that the rules of a branch demand, as far
 // as they may be read: some are reported only when others have finished. It is
-// asked for once, when all that are reported have, or none is.
-func (g *github) demanded(ctx context.Context, branch string) []string {
+// asked for once, when all that are reported have, or none is. It reports false
+// where an answer may come another time.
+func (g *github) demanded(ctx context.Context, branch string) (names []string, whole bool) {
 	if branch == "" || g.asked == branch {
-		return g.names
+		return g.names, true
 	}
 	g.asked, g.names = branch, nil
 	repo, at := "repos/"+g.pr.Owner+"/"+g.pr.Repo+"/", "branches/"+url.PathEscape(branch)
@@ -169,7 +190,10 @@ func (g *github) demanded(ctx context.Context, branch string) []string {
 	} {
 		r, out := g.call(ctx, "api", q.path, "--jq", q.fields)
 		if r.err != nil || r.late || r.code != 0 {
-			continue // not there, or not for this user
+			if said := r.tail.String(); !strings.Contains(said, "HTTP 404") && (!strings.Contains(said, "HTTP 403") || strings.Contains(said, "rate limit")) {
+				g.asked = "" // else it is not there, or not for this user
+			}
+			continue
 		}
 		for name := range strings.Lines(out) {
 			if name = strings.TrimSpace(name); name != "" && !slices.Contains(g.names, name) {
@@ -177,7 +201,7 @@ func (g *github) demanded(ctx context.Context, branch string) []string {
 			}
 		}
 	}
-	return g.names
+	return g.names, g.asked == branch
 }
 
 // missing is those of the names that no check is reported for.

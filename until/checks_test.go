@@ -77,7 +77,7 @@ func TestU4Panic(t *testing.T) {
 	w.says("asking again: gh failed: panic: runtime error")
 	write(t, dir+"/go", "")
 	w.ends(0, "1 of 1 passed")
-	few(t, w, 3)
+	few(t, w, 4)
 }
 
 func TestParseChecks(t *testing.T) {

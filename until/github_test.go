@@ -37,6 +37,8 @@ type pull struct {
 	status int         // an HTTP status, with message
 	header http.Header // beside it
 	hang   bool
+	bad    int    // so many questions are answered with 502
+	badAt  string // those with this in them: "headRefOid", "/branches/"
 }
 
 // forge answers gh as GitHub's GraphQL would.
@@ -82,6 +84,16 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Variables map[string]any
 	}
 	b, _ := io.ReadAll(r.Body)
+	f.mu.Lock()
+	bad := f.now.bad > 0 && strings.Contains(r.URL.Path+string(b), f.now.badAt)
+	if bad {
+		f.now.bad--
+	}
+	f.mu.Unlock()
+	if bad {
+		http.Error(w, `{"message":"Bad Gateway"}`, http.StatusBadGateway)
+		return
+	}
 	if r.Method == http.MethodGet {
 		f.mu.Lock()
 		rules := f.now.rules
@@ -349,6 +361,24 @@ func TestU4NotReportedYet(t *testing.T) {
 	w.ends(0, "2 of 2 passed")
 	// Rules that nobody may read demand nothing.
 	f = newForge(t, pull{base: "main", checks: []fake{run("build", "SUCCESS")}})
+	f.beginChecks(nil).ends(0, "1 of 1 passed")
+}
+
+// TestU4AnswersFail: what cannot be asked because of the network is asked again
+// before the checks count as passed; where there is never an answer, what gh pr
+// checks prints has to do.
+func TestU4AnswersFail(t *testing.T) {
+	t.Parallel()
+	const rules = `/repos/octo/app/branches/main={"protection":{"required_status_checks":{"contexts":["deploy"]}}}`
+	for _, at := range []string{"headRefOid", "/branches/"} {
+		f := newForge(t, pull{base: "main", rules: rules, checks: []fake{run("build", "SUCCESS")}, bad: 1, badAt: at})
+		w := f.beginChecks(nil)
+		w.says("asking again: 1 of 1 passed")
+		w.says("1 of 1 passed, not reported yet: deploy")
+		f.set(pull{base: "main", rules: rules, checks: []fake{run("build", "SUCCESS"), run("deploy", "SUCCESS")}})
+		w.ends(0, "2 of 2 passed")
+	}
+	f := newForge(t, pull{base: "main", rules: rules, checks: []fake{run("build", "SUCCESS")}, bad: 1000, badAt: "headRefOid"})
 	f.beginChecks(nil).ends(0, "1 of 1 passed")
 }
 
