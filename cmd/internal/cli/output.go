@@ -122,8 +122,12 @@ func (s *session) tend(start bool) {
 	}
 }
 
-// interruptible is a context that ends with Ctrl-C.
+// interruptible is a context that ends with Ctrl-C, unless that is meant for
+// others: in the background of a script.
 func interruptible() (context.Context, context.CancelFunc) {
+	if signal.Ignored(os.Interrupt) {
+		return context.WithCancel(context.Background())
+	}
 	return signal.NotifyContext(context.Background(), os.Interrupt)
 }
 

@@ -93,7 +93,11 @@ func (o *untilOptions) Run(s *session, _ []string) (int, error) {
 func untilSignal() (context.Context, func() syscall.Signal) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	for _, sig := range [...]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(sig) { // under nohup, or in the background of a script
+			signal.Notify(signals, sig)
+		}
+	}
 	var caught syscall.Signal
 	go func() {
 		caught, _ = (<-signals).(syscall.Signal)
