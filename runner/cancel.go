@@ -39,13 +39,16 @@ func Cancel(ctx context.Context, dir string, req record.CancelRecord) error {
 	crash("cancel.written")
 	boot := record.BootID()
 	pause := time.Millisecond
+	first := time.Now()
 	for asked := (time.Time{}); ; {
 		var runner process
 		now := time.Now()
 		ask := now.Sub(asked) >= askEvery
 		if ask {
 			asked = now
-			runner, ask = namedRunner(d, boot)
+			if runner, ask = namedRunner(d, boot); !ask && now.Sub(first) >= askEvery {
+				runner, ask = findRunner(d, dir) // it was stopped before it could say who it is
+			}
 		}
 		// Whoever was named before this look is the runner if the lock is held in it.
 		if over, err := ended(d); over || err != nil {

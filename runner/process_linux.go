@@ -231,6 +231,27 @@ func everyProcess() (all []process, ok bool) {
 	return all, ok
 }
 
+// findRunner is the runner of a job whose pid file does not say who that is: the
+// process that has that file and the pipe open where a runner has them. The
+// command, until it is executed, has them too, and is its child.
+func findRunner(dir int, _ string) (runner process, ok bool) {
+	all, _ := everyProcess()
+	for _, p := range all {
+		if hasOpen(p.pid, fdPid, dir, record.Pid) && hasOpen(p.pid, fdPipe, dir, record.Pipe) && (!ok || p.pid == runner.ppid) {
+			runner, ok = p, true
+		}
+	}
+	return runner, ok
+}
+
+// hasOpen reports whether a descriptor of a process is this file of a directory.
+func hasOpen(pid, fd, dir int, name string) bool {
+	var has, want unix.Stat_t
+	return unix.Stat("/proc/"+strconv.Itoa(pid)+"/fd/"+strconv.Itoa(fd), &has) == nil &&
+		unix.Fstatat(dir, name, &want, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		has.Dev == want.Dev && has.Ino == want.Ino
+}
+
 // runnerNeeds is how many processes and threads a job has at its beginning: the
 // runner's five threads, the command, and room for what the Go runtime of the
 // starter may still ask for.

@@ -412,6 +412,27 @@ func TestStoppedRunnerIsWoken(t *testing.T) {
 	j.wantState(record.Cancelled)
 }
 
+// So does a cancel of a runner that was stopped before it had said who it is.
+func TestStoppedRunnerWithoutPid(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	j := r.sh(`sleep 777`)
+	runner := j.process()
+	me := process{pid: runner.RunnerPID, start: runner.RunnerStart}
+	if err := me.signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the stopped runner", func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", runner.RunnerPID))
+		return strings.Contains(string(b), ") T ")
+	})
+	if err := os.Truncate(filepath.Join(j.dir, record.Pid), 0); err != nil {
+		t.Fatal(err)
+	}
+	j.ask()
+	j.wantState(record.Cancelled)
+}
+
 // What has cleared its environment and left the session is still below the
 // runner, while that is there.
 func TestLeftBelowTheRunner(t *testing.T) {
