@@ -300,6 +300,10 @@ func (w *writer) readState() bool {
 // means that entries are worked through again, which changes nothing.
 func (w *writer) setState(s state) error {
 	if err := record.Write(int(w.st.Fd()), jobdir.Line(s)); err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			p.Path = w.st.Name()
+		}
 		return err
 	}
 	w.state = s
