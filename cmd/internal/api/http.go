@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -109,7 +110,12 @@ func (a *Actions) HTTP(member string) (HTTPResult, error) {
 	return res, nil
 }
 
-// WaitHTTP waits, a moment, until the daemon has said where it serves.
+// maxSocketPath is the longest path of a Unix socket, on macOS, which has less.
+const maxSocketPath = 103
+
+// WaitHTTP waits, a moment, until the daemon serves, and returns where. Whether it
+// does is seen at its socket, as a port can be somebody else's; the socket of a
+// daemon that was killed answers no more.
 func (a *Actions) WaitHTTP(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -118,8 +124,15 @@ func (a *Actions) WaitHTTP(ctx context.Context) (string, error) {
 		if err != nil || !there {
 			return "", err
 		}
-		if _, err := os.Lstat(a.HTTPSocket()); port > 0 && err == nil {
-			return fmt.Sprintf("http://127.0.0.1:%d/mcp", port), nil
+		network, address := "unix", a.HTTPSocket()
+		if len(address) > maxSocketPath { // there is none
+			network, address = "tcp", fmt.Sprintf("127.0.0.1:%d", port)
+		}
+		if port > 0 {
+			if c, err := net.DialTimeout(network, address, time.Second); err == nil {
+				_ = c.Close()
+				return fmt.Sprintf("http://127.0.0.1:%d/mcp", port), nil
+			}
 		}
 		select {
 		case <-ctx.Done():
