@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"space-job/jobdir"
+	"space-job/jobdir/record"
 	"space-job/until"
 )
 
@@ -40,12 +42,27 @@ func (a *Actions) Until(ctx context.Context, req UntilRequest, log io.Writer) (U
 			return UntilResult{}, err
 		}
 	}
+	given := c
 	c, err := a.resolveUntil(c, cwd)
-	if err != nil {
+	var e *Error
+	if errors.As(err, &e) && e.Code == NotFound && a.watcher() {
+		c = given // the job was there when this one was started: Watch says that it is gone
+	} else if err != nil {
 		return UntilResult{}, err
 	}
 	end, err := until.Watch(ctx, a.root, c, req.Timeout, log)
 	return UntilResult{c.JSON(), end.Code, end.What}, err
+}
+
+// watcher reports whether this process is the command of a job that waits for a
+// condition.
+func (a *Actions) watcher() bool {
+	id, ok := record.ParseID(os.Getenv(record.EnvJob))
+	if !ok {
+		return false
+	}
+	info, err := a.root.Job(id).Read()
+	return err == nil && info.Cmd != nil && len(info.Cmd.Until) > 0
 }
 
 func needsDirectory(c *Condition) bool { return c.File != "" && c.File[0] != '/' }
