@@ -181,6 +181,27 @@ func (r *Root) MakeDir(elem ...string) (string, error) {
 	return dir, nil
 }
 
+// MakeDurableDir is MakeDir for a directory that a power failure must not take
+// away with what was synced in it.
+func (r *Root) MakeDurableDir(elem ...string) (string, error) {
+	_, there, err := r.Dir(elem...)
+	if err != nil {
+		return "", err
+	}
+	dir, err := r.MakeDir(elem...)
+	if err != nil || there {
+		return dir, err
+	}
+	parent := r.path + "/" // the root may be a symbolic link
+	for _, name := range elem {
+		if err := SyncDir(parent); err != nil {
+			return "", err
+		}
+		parent = filepath.Join(parent, name)
+	}
+	return dir, nil
+}
+
 // Dir is a directory below the root as MakeDir makes it: its path, and whether
 // it is there. The same are refused.
 func (r *Root) Dir(elem ...string) (dir string, exists bool, err error) {

@@ -141,6 +141,9 @@ type configured struct {
 
 func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 	outbox, err := root.MakeDir(record.Outbox)
+	if err == nil {
+		err = jobdir.SyncDir(root.Path() + "/") // a start may have made it, and waits for no disk
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +159,7 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 	_, wakes := f.thread.Dirs()
 	below, err := filepath.Rel(root.Path(), wakes)
 	if err == nil {
-		_, err = root.MakeDir(strings.Split(below, string(filepath.Separator))...)
+		_, err = root.MakeDurableDir(strings.Split(below, string(filepath.Separator))...)
 	}
 	if err != nil {
 		return nil, err

@@ -220,7 +220,7 @@ func AddSink(root *jobdir.Root, c SinkConfig) (existed bool, err error) {
 			return false, err
 		}
 	}
-	dir, err := root.MakeDir(sinksDir)
+	dir, err := root.MakeDurableDir(sinksDir)
 	if err != nil {
 		return false, err
 	}

@@ -139,13 +139,15 @@ func (t *Thread) Item(member, id string) (Item, error) {
 	if err := checkItem(id); err != nil {
 		return Item{}, err
 	}
-	for _, state := range [...]string{Answered, Taken, Unread} {
-		it, err := t.readItem(member, state, id)
-		if !missing(err) {
-			return it, err
+	// The later counts. They are looked at in the order in which an item moves,
+	// so that one that moves meanwhile is not missed.
+	item, err := Item{}, ErrNoItem
+	for _, state := range [...]string{Unread, Taken, Answered} {
+		if it, e := t.readItem(member, state, id); !missing(e) {
+			item, err = it, e
 		}
 	}
-	return Item{}, ErrNoItem
+	return item, err
 }
 
 // damagedItem is an item that cannot be read.
@@ -205,12 +207,12 @@ func (w *writer) store(it *Item, sync bool) error {
 	case Answered:
 		elem = append(elem, answeredDir)
 	}
-	if err := w.makeDir(elem...); err != nil {
+	if _, err := w.t.root.MakeDurableDir(elem...); err != nil {
 		return err
 	}
 	marker := w.t.marker(it.To, it.ID)
 	if it.Wake.State == WakePending {
-		if err := w.makeDir(inboxDir, wakesDir); err != nil {
+		if _, err := w.t.root.MakeDurableDir(inboxDir, wakesDir); err != nil {
 			return err
 		}
 		f, err := openRegular(marker, os.O_WRONLY|os.O_CREATE)
@@ -218,6 +220,11 @@ func (w *writer) store(it *Item, sync bool) error {
 			return err
 		}
 		defer f.Close()
+		if sync { // nobody would look for a waker to run without it
+			if err := jobdir.SyncDir(filepath.Dir(marker)); err != nil {
+				return err
+			}
+		}
 		// Who was told of the marker may have looked before there was an item: they
 		// are told again.
 		defer func() { _, _ = f.WriteAt([]byte{'\n'}, 0) }()
@@ -235,22 +242,6 @@ func (w *writer) store(it *Item, sync bool) error {
 	}
 	if it.Wake.State != WakePending {
 		return remove(marker)
-	}
-	return nil
-}
-
-// makeDir makes a directory, and its name durable.
-func (w *writer) makeDir(elem ...string) error {
-	path := w.t.path(elem...)
-	_, absent := os.Lstat(path)
-	if _, err := w.t.root.MakeDir(elem...); err != nil || absent == nil {
-		return err
-	}
-	for range elem {
-		path = filepath.Dir(path)
-		if err := jobdir.SyncDir(path); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -348,7 +339,7 @@ func (t *Thread) PendingWakes() ([]Item, error) {
 		}
 		all = append(all, it)
 	}
-	slices.SortStableFunc(all, func(a, b Item) int { return int(a.AtMS - b.AtMS) })
+	slices.SortStableFunc(all, func(a, b Item) int { return cmp.Compare(a.AtMS, b.AtMS) })
 	return all, nil
 }
 

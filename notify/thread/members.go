@@ -188,7 +188,7 @@ func (t *Thread) AddMember(m Member) (existed bool, err error) {
 			return false, &InvalidError{"member", m.Name, "differs from the member " + o.Name + " in capitals only"}
 		}
 	}
-	dir, err := t.root.MakeDir(membersDir)
+	dir, err := t.root.MakeDurableDir(membersDir)
 	if err != nil {
 		return false, err
 	}

@@ -114,3 +114,25 @@ func TestPutItem(t *testing.T) {
 		t.Errorf("hops %d", hops)
 	}
 }
+
+// TestRootThatIsALink: the first item of all arrives there, too.
+func TestRootThatIsALink(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	link := th.root.Path() + ".link"
+	if err := th.root.Create(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(th.root.Path(), link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	th = openThread(t, link)
+	crowd(t, th, 1)
+	if p := must(th.Post(Post{Author: ann, Text: "@a0 hello"}))(t); len(p.Items) != 1 {
+		t.Errorf("%+v", p)
+	}
+	if all := must(th.Inbox("a0"))(t); len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
