@@ -141,6 +141,23 @@ func TestHops(t *testing.T) {
 	}
 }
 
+// TestPendingWakesOldestFirst: however far apart they are.
+func TestPendingWakesOldestFirst(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	crowd(t, th, 1)
+	day := int64(24 * 60 * 60 * 1000)
+	for _, n := range []int{30, 1, 60} {
+		must(th.PutItem(Item{ID: string(jobID(n)), Kind: KindJobEnd, To: "a0", AtMS: int64(n) * day, Wake: Wake{State: WakePending}}))(t)
+	}
+	items := must(th.PendingWakes())(t)
+	for i, n := range []int{1, 30, 60} {
+		if len(items) != 3 || items[i].ID != string(jobID(n)) {
+			t.Fatalf("%+v", items)
+		}
+	}
+}
+
 // TestRate: twenty wakes in any minute, whichever process asks; then there is
 // room for as many as have left the window.
 func TestRate(t *testing.T) {
