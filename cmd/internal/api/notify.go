@@ -123,7 +123,10 @@ func targetLine(what string, t notify.Target) string {
 		return line
 	}
 	if t.Attempts > 0 {
-		line += " after " + strconv.Itoa(t.Attempts) + " attempts"
+		line += " after " + strconv.Itoa(t.Attempts) + " attempt"
+		if t.Attempts > 1 {
+			line += "s"
+		}
 	}
 	if t.Error != "" {
 		line += ": " + t.Error
