@@ -761,9 +761,8 @@ func crashRunner(t *testing.T, r *testRoot, o crashOrder, after time.Duration) {
 // runnerOf finds the runner that this process has just started, if it has not
 // ended.
 func runnerOf(id record.ID) (process, bool) {
-	all, _ := everyProcess()
-	for _, p := range all {
-		if p.ppid == os.Getpid() && p.sid == p.pid {
+	for _, pid := range children() {
+		if p, ok := readProcess(pid); ok && p.sid == p.pid {
 			if job, _ := jobOf(firstEnvironment(p.pid)); job == string(id) {
 				return p, true
 			}

@@ -38,7 +38,7 @@ func StopLeft(ctx context.Context, dir string) (stopped int, remaining []Process
 	if err != nil {
 		return 0, nil, err
 	}
-	if _, err := find(); err != nil {
+	if rest, err := find(); err != nil || len(rest) == 0 {
 		return 0, nil, err
 	}
 	s := newStopper(time.Now(), func() ([]process, bool) { procs, _ := find(); return procs, true })

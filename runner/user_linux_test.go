@@ -1,10 +1,23 @@
 package runner
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 func becomeUser(uid int) error {
 	if err := unix.Setresgid(uid, uid, uid); err != nil {
 		return err
 	}
 	return unix.Setresuid(uid, uid, uid)
+}
+
+// children are this process's, those that have ended and wait to be waited for
+// among them: without a look at every process there is, where the kernel lists them.
+func children() []int {
+	if kids, ok := childrenOf(os.Getpid()); ok {
+		return kids
+	}
+	return childrenByScan()
 }
