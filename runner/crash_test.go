@@ -632,7 +632,7 @@ var crashScripts = []struct {
 func TestCrashAtRandom(t *testing.T) {
 	n := *crashN
 	if n == 0 {
-		n = 200
+		n = 120 // scripts/crash takes thousands
 		if testing.Short() || raceDetector {
 			n = 40
 		}

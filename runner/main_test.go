@@ -35,6 +35,7 @@ var roles = map[string]func(args []string) int{
 func init() {
 	if os.Args[0] == "space-runner" {
 		crashAsTold()
+		reportRaces()
 		runtime.LockOSThread()
 		Main()
 	}
@@ -55,6 +56,21 @@ func crashAt(point string) {
 		if p == point {
 			_ = unix.Kill(unix.Getpid(), unix.SIGKILL)
 			select {}
+		}
+	}
+}
+
+// raceReport is where a runner's race detector reports to, in its root.
+const raceReport = "races"
+
+// reportRaces has this process's races reported, which would otherwise go where
+// a runner's stderr does, to nobody. The root's cleanup looks there.
+func reportRaces() {
+	if raceDetector {
+		_ = unix.Close(2)
+		_, err := unix.Open(filepath.Join(os.Getenv(record.EnvHome), raceReport), unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND, 0o600)
+		if err != nil { // a full disk, say
+			_, _ = unix.Open(os.DevNull, unix.O_WRONLY, 0)
 		}
 	}
 }
@@ -259,6 +275,9 @@ func newRoot(t testing.TB) *testRoot {
 	r.make()
 	t.Cleanup(func() {
 		r.noneLeft()
+		if b, err := os.ReadFile(filepath.Join(path, raceReport)); err == nil && len(b) > 0 {
+			t.Errorf("a runner said: %s", b)
+		}
 		os.RemoveAll(path)
 	})
 	return r
