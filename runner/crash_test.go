@@ -761,7 +761,7 @@ func crashRunner(t *testing.T, r *testRoot, o crashOrder, after time.Duration) {
 // runnerOf finds the runner that this process has just started, if it has not
 // ended.
 func runnerOf(id record.ID) (process, bool) {
-	for _, pid := range children() {
+	for _, pid := range ownKids() {
 		if p, ok := readProcess(pid); ok && p.sid == p.pid {
 			if job, _ := jobOf(firstEnvironment(p.pid)); job == string(id) {
 				return p, true

@@ -160,7 +160,7 @@ var procs struct {
 func reapStrangers() {
 	procs.Lock()
 	defer procs.Unlock()
-	for _, pid := range children() {
+	for _, pid := range ownKids() {
 		if !procs.owned[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}

@@ -4,4 +4,4 @@ import "golang.org/x/sys/unix"
 
 func becomeUser(uid int) error { return unix.Setuid(uid) }
 
-func children() []int { return childrenByScan() }
+func ownKids() []int { return childrenByScan() }

@@ -13,9 +13,9 @@ func becomeUser(uid int) error {
 	return unix.Setresuid(uid, uid, uid)
 }
 
-// children are this process's, those that have ended and wait to be waited for
+// ownKids are this process's, those that have ended and wait to be waited for
 // among them: without a look at every process there is, where the kernel lists them.
-func children() []int {
+func ownKids() []int {
 	if kids, ok := childrenOf(os.Getpid()); ok {
 		return kids
 	}
