@@ -374,12 +374,13 @@ func quoteWord(s string) string {
 }
 
 // parseUntil reads 15:04 (the next one), RFC 3339, a date and a time, 30m or
-// +2h. why says what is wrong.
+// +2h, in small letters or capitals. why says what is wrong.
 func parseUntil(s string, at time.Time) (until time.Time, why string) {
 	const forms = "is no time (use 15:04, 30m, +2h or 2026-05-04T15:04:00+02:00)"
-	clock := strings.TrimSpace(s)
+	s = strings.ToUpper(strings.TrimSpace(s))
+	clock := s
 	for _, zone := range [...]string{at.Format("MST"), at.Format("-07:00"), at.Format("-0700")} {
-		if before, ok := strings.CutSuffix(clock, " "+zone); ok {
+		if before, ok := strings.CutSuffix(clock, " "+strings.ToUpper(zone)); ok {
 			clock = before
 			break
 		}
@@ -408,7 +409,7 @@ func parseUntil(s string, at time.Time) (until time.Time, why string) {
 			return future(t, at)
 		}
 	}
-	d, ok := duration(strings.ReplaceAll(strings.TrimPrefix(s, "+"), " ", ""))
+	d, ok := duration(strings.ToLower(strings.Join(strings.Fields(strings.TrimPrefix(s, "+")), "")))
 	switch {
 	case !ok:
 		return until, forms
