@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 )
 
 // Desktop shows that a job has ended to whoever sits at this machine: its name,
-// its state and how long it took, and no more, as a screen may be seen by
-// others. An error means that nothing was shown, as where there is no desktop.
+// its state and exit code and how long it took, and no more, as a screen may be
+// seen by others. An error means that nothing was shown, as where there is no desktop.
 func Desktop(ctx context.Context, m notify.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, desktopLimit)
 	defer cancel()
@@ -38,9 +39,12 @@ func desktopText(m notify.Message) (title, body string) {
 	if name == "" {
 		name = string(m.Job)
 	}
-	took := ""
+	code, took := "", ""
+	if m.ExitCode != nil {
+		code = " with " + strconv.Itoa(*m.ExitCode)
+	}
 	if m.DurationMS != nil {
 		took = " after " + jobdir.FormatDuration(time.Duration(*m.DurationMS)*time.Millisecond)
 	}
-	return "Job: " + name, strings.ReplaceAll(string(m.State), "_", " ") + took
+	return "Job: " + name, strings.ReplaceAll(string(m.State), "_", " ") + code + took
 }

@@ -17,16 +17,19 @@ func TestDesktopText(t *testing.T) {
 		name, state, title, body string
 		timed                    bool
 	}{
-		{"unit tests", "exited", "Job: unit tests", "exited after 12m55s", true},
+		{"unit tests", "exited", "Job: unit tests", "exited with 7 after 12m55s", true},
 		{"unit tests", "timed_out", "Job: unit tests", "timed out after 12m55s", true},
 		{"", "lost", "Job: j6c1f0a2b9d3e", "lost", false},
-		{"--help", "exited", "Job: --help", "exited after 12m55s", true},
-		{"a\nb\x1b[2J\u202ec", "exited", "Job: a b [2J c", "exited after 12m55s", true},
-		{"\xff" + strings.Repeat("ä", 100), "exited", "Job: \ufffd" + strings.Repeat("ä", 58) + "...", "exited after 12m55s", true},
-		{`" & (do shell script "x")`, "exited", `Job: " & (do shell script "x")`, "exited after 12m55s", true},
+		{"--help", "exited", "Job: --help", "exited with 7 after 12m55s", true},
+		{"a\nb\x1b[2J\u202ec", "exited", "Job: a b [2J c", "exited with 7 after 12m55s", true},
+		{"\xff" + strings.Repeat("ä", 100), "exited", "Job: \ufffd" + strings.Repeat("ä", 58) + "...", "exited with 7 after 12m55s", true},
+		{`" & (do shell script "x")`, "exited", `Job: " & (do shell script "x")`, "exited with 7 after 12m55s", true},
 	} {
 		m.Name, m.State = c.name, jobdir.State(c.state)
-		m.DurationMS = nil
+		m.DurationMS, m.ExitCode = nil, nil
+		if c.state == "exited" {
+			m.ExitCode = message().ExitCode
+		}
 		if c.timed {
 			m.DurationMS = message().DurationMS
 		}
@@ -59,7 +62,7 @@ func TestDesktop(t *testing.T) {
 	if err := Desktop(t.Context(), hostile); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, filepath.Join(dir, "args")); !strings.HasSuffix(got, "\nJob: "+hostile.Name+"\nexited after 12m55s\n") || strings.Contains(got, "JOB") {
+	if got := read(t, filepath.Join(dir, "args")); !strings.HasSuffix(got, "\nJob: "+hostile.Name+"\nexited with 7 after 12m55s\n") || strings.Contains(got, "JOB") {
 		t.Errorf("arguments %q", got)
 	}
 	fake("echo 'no bus' >&2; exit 1")
