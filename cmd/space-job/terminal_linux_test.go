@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -296,6 +297,28 @@ func TestColour(t *testing.T) {
 	}
 	if got := p.output("list"); strings.Contains(got, "\x1b") {
 		t.Errorf("in a pipe: %q", got)
+	}
+}
+
+// TestPlainTerminal: a terminal that shows control sequences as they are is sent
+// none.
+func TestPlainTerminal(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	job := p.output("start", "sleep 1; exit 3")
+	for _, args := range [][]string{{"wait", job}, {"run", "sleep 0.6; printf three; exit 3"}} {
+		term := openTerminal(t, 80)
+		c := p.command(args...)
+		c.Stdout, c.Stderr = term.near, term.near
+		c.Env = append(c.Env, "TERM=dumb")
+		var exit *exec.ExitError
+		if err := c.Run(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
+			t.Errorf("%v: %v", args, err)
+		}
+		term.await(t, "exit code 3")
+		if got := term.text(); strings.ContainsAny(got, "\x1b") || strings.Contains(got, "running") {
+			t.Errorf("%v: %q", args, got)
+		}
 	}
 }
 

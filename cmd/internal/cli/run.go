@@ -56,7 +56,7 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 		return 0, err
 	}
 	var line *live
-	if isTerminal(s.stderr) {
+	if redrawable(s.stderr) {
 		line = newLive(s)
 		defer line.close()
 		go line.follow(ctx, a, []string{job}, !isTerminal(s.stdout))
@@ -92,7 +92,7 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 		return 0, err
 	}
 	s.unwritten(&last)
-	if line != nil || res.State != "exited" || res.Error != nil {
+	if isTerminal(s.stderr) || res.State != "exited" || res.Error != nil {
 		s.ended(&res.Entry)
 	}
 	return res.Code(), nil

@@ -24,8 +24,12 @@ func isTerminal(f *os.File) bool { return width(f) > 0 }
 // colourful reports whether f takes colours: a terminal, unless NO_COLOR or
 // TERM says otherwise.
 func colourful(f *os.File) bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
+	return os.Getenv("NO_COLOR") == "" && redrawable(f)
 }
+
+// redrawable reports whether what was written to f can be written over: on a
+// terminal, unless it shows control sequences as they are.
+func redrawable(f *os.File) bool { return os.Getenv("TERM") != "dumb" && isTerminal(f) }
 
 // stateColour paints the name of a state.
 func stateColour(state string, code int) string {

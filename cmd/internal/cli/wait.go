@@ -57,14 +57,18 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 	}
 	ctx := context.Background()
 	var line *live
+	watched := false // by somebody who sits there
 	if ids, err := a.Resolve(args); err == nil && len(ids) > 0 && !o.req.Look && isTerminal(s.stderr) {
+		watched = true
 		var stop context.CancelFunc
 		ctx, stop = interruptible()
 		defer stop()
 		o.req.Jobs = ids
-		line = newLive(s)
-		defer line.close()
-		go line.follow(ctx, a, ids, true)
+		if redrawable(s.stderr) {
+			line = newLive(s)
+			defer line.close()
+			go line.follow(ctx, a, ids, true)
+		}
 	}
 	res, err := a.Wait(ctx, o.req)
 	line.close()
@@ -87,7 +91,7 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 		} else if o.req.Any && e.State != "running" {
 			s.print(string(e.Job) + "\n")
 		}
-		if line != nil && e.State != "running" {
+		if watched && e.State != "running" {
 			s.ended(e)
 		}
 		if e.State == "running" {
