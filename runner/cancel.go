@@ -15,6 +15,11 @@ import (
 // is deaf for the moment of its fork.
 const askEvery = 100 * time.Millisecond
 
+// A tree that obeys is gone, and its end recorded, within a few milliseconds,
+// and a look costs some microseconds: for the time of obeying a canceller looks
+// every millisecond, then less and less often.
+const obeying = 50 * time.Millisecond
+
 // Cancel asks the runner of the job in dir to stop it, and returns when the job
 // has ended: its exit is there, or nobody holds its lock. The request is a file
 // that the first canceller fills in; the runner does the killing. A job that
@@ -60,7 +65,9 @@ func Cancel(ctx context.Context, dir string, req record.CancelRecord) error {
 		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
-		pause = min(pause*2, 10*time.Millisecond)
+		if now.Sub(first) > obeying {
+			pause = min(pause*2, 10*time.Millisecond)
+		}
 	}
 }
 
