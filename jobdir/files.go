@@ -27,7 +27,7 @@ func openDir(path string) (dir, error) {
 		return dir{}, ErrNotFound
 	}
 	if err != nil {
-		return dir{}, pathless(err)
+		return dir{}, Pathless(err)
 	}
 	return dir{fd, path}, nil
 }
@@ -78,7 +78,7 @@ func (d dir) openStat(name string, flags int) (int, syscall.Stat_t, error) {
 	var st syscall.Stat_t
 	fd, err := record.Open(d.fd, name, flags|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		switch err = pathless(err); err {
+		switch err = Pathless(err); err {
 		case syscall.ELOOP, syscall.ENXIO, syscall.EISDIR: // a symbolic link, a socket, a directory
 			err = ErrNotRegular
 		}
@@ -235,9 +235,9 @@ func pread(fd int, b []byte, off int64) (int, error) {
 	return max(n, 0), err
 }
 
-// pathless takes the outermost path off an error: who reports it knows the object
+// Pathless takes the outermost path off an error: who reports it knows the object
 // better.
-func pathless(err error) error {
+func Pathless(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return p.Err

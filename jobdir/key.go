@@ -33,7 +33,7 @@ func (r *Root) LockKey(key string) (*Key, error) {
 			}
 		}
 		if err != nil {
-			return nil, &fs.PathError{Op: "lock", Path: path, Err: pathless(err)}
+			return nil, &fs.PathError{Op: "lock", Path: path, Err: Pathless(err)}
 		}
 		// Prune removes keys, under the lock. One that was removed while it
 		// was waited for is no longer the one that others see.
@@ -67,7 +67,7 @@ func (k *Key) Job() (ID, bool) {
 // Set notes the job that is about to appear.
 func (k *Key) Set(id ID) error {
 	if err := record.Write(k.file.fd, []byte(id+"\n")); err != nil {
-		return &fs.PathError{Op: "write", Path: k.file.path, Err: pathless(err)}
+		return &fs.PathError{Op: "write", Path: k.file.path, Err: Pathless(err)}
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ type keyFile struct {
 
 func openKey(path string, flags int) (keyFile, error) {
 	fd, err := record.Open(-1, path, syscall.O_RDWR|syscall.O_NONBLOCK|flags, 0o600)
-	if pathless(err) == syscall.EACCES && flags&syscall.O_CREAT != 0 {
+	if Pathless(err) == syscall.EACCES && flags&syscall.O_CREAT != 0 {
 		// Made an instant ago, under a umask that takes our own rights away.
 		_ = syscall.Chmod(path, 0o600)
 		fd, err = record.Open(-1, path, syscall.O_RDWR|syscall.O_NONBLOCK|flags, 0o600)

@@ -116,7 +116,7 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 }
 
 func (j *Job) failed(op, file string, err error) error {
-	return &fs.PathError{Op: op, Path: j.path(file), Err: pathless(err)}
+	return &fs.PathError{Op: op, Path: j.path(file), Err: Pathless(err)}
 }
 
 func (r *Root) syncJobs() error {

@@ -59,7 +59,7 @@ func SyncDir(path string) error {
 	}
 	defer syscall.Close(fd)
 	if err := record.Sync(fd); err != nil {
-		return &fs.PathError{Op: "sync", Path: path, Err: pathless(err)}
+		return &fs.PathError{Op: "sync", Path: path, Err: Pathless(err)}
 	}
 	return nil
 }

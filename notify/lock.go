@@ -100,7 +100,7 @@ func (l *Lock) Sign(pid int, service string, now time.Time) error {
 	}
 	r := record.DaemonRecord{PID: pid, Start: start, BootID: record.BootID(), Service: service, At: now}
 	if err := record.Write(int(l.file.Fd()), r.Append(nil)); err != nil {
-		return &fs.PathError{Op: "write", Path: l.file.Name(), Err: pathless(err)}
+		return &fs.PathError{Op: "write", Path: l.file.Name(), Err: jobdir.Pathless(err)}
 	}
 	return nil
 }

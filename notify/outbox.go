@@ -258,7 +258,7 @@ func (c *Claim) create(id jobdir.ID) error {
 	if err != nil {
 		_ = os.Remove(f.Name())
 		f.Close()
-		return &fs.PathError{Op: "write", Path: filepath.Join(c.dir, string(id)), Err: pathless(err)}
+		return &fs.PathError{Op: "write", Path: filepath.Join(c.dir, string(id)), Err: jobdir.Pathless(err)}
 	}
 	c.file = f
 	return nil
@@ -281,7 +281,7 @@ func (c *Claim) takeOver(id jobdir.ID) (done bool, err error) {
 	}
 	if err := record.Write(int(f.Fd()), jobdir.Line(&c.entry)); err != nil {
 		f.Close()
-		return false, &fs.PathError{Op: "write", Path: path, Err: pathless(err)}
+		return false, &fs.PathError{Op: "write", Path: path, Err: jobdir.Pathless(err)}
 	}
 	c.file = f
 	return true, nil
@@ -451,14 +451,6 @@ func syncEntries(root *jobdir.Root, ids []jobdir.ID) error {
 		}
 	}
 	return jobdir.SyncDir(outboxDir(root))
-}
-
-func pathless(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // outboxIDs are the jobs that have an entry, oldest first.

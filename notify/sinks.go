@@ -188,11 +188,7 @@ func Sinks(root *jobdir.Root) (sinks []SinkConfig, damaged []DamagedSink, err er
 func readSink(path, name string) (SinkConfig, error) {
 	b, err := record.ReadFile(-1, path, make([]byte, maxSinkFile))
 	if err != nil {
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return SinkConfig{}, err
+		return SinkConfig{}, jobdir.Pathless(err)
 	}
 	var c SinkConfig
 	if err := json.Unmarshal(b, &c); err != nil {
