@@ -75,8 +75,17 @@ func ParseMember(field, s string) (string, error) { return s, fault(thread.Check
 // thread is the thread of the root.
 func (a *Actions) thread() *thread.Thread { return thread.Open(a.root) }
 
-func isTerminal(f *os.File) bool {
-	var size [4]uint16
+func isTerminal(f *os.File) bool { return Columns(f) > 0 }
+
+// Columns is how many columns a terminal has, 0 of what is none.
+func Columns(f *os.File) int {
+	var size struct{ rows, columns, x, y uint16 }
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
-	return errno == 0
+	switch {
+	case errno != 0:
+		return 0
+	case size.columns == 0: // a terminal that does not say
+		return 80
+	}
+	return int(size.columns)
 }

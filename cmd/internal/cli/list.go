@@ -63,7 +63,7 @@ func (o *listOptions) Run(s *session, _ []string) (int, error) {
 		}
 	} else {
 		if len(res.Jobs) > 0 {
-			s.print(table(res.Jobs, width(s.stdout), colourful(s.stdout), time.Now()))
+			s.print(table(res.Jobs, api.Columns(s.stdout), colourful(s.stdout), time.Now()))
 		} else if len(o.req.States) == 0 {
 			s.say("hint", "there is no job yet: space-job start 'make test'")
 		}

@@ -160,7 +160,7 @@ func (l *live) close() {
 }
 
 // columns are those that the line may fill.
-func (l *live) columns() int { return max(width(l.s.stderr)-1, 1) }
+func (l *live) columns() int { return max(api.Columns(l.s.stderr)-1, 1) }
 
 func (l *live) draw() {
 	if l.closed || !l.fresh || l.text == "" {

@@ -2,24 +2,11 @@ package cli
 
 import (
 	"os"
-	"syscall"
-	"unsafe"
+
+	"space-job/cmd/internal/api"
 )
 
-// width is the number of columns of a terminal, 0 of what is none.
-func width(f *os.File) int {
-	var size struct{ rows, columns, x, y uint16 }
-	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
-	switch {
-	case errno != 0:
-		return 0
-	case size.columns == 0: // a terminal that does not say
-		return 80
-	}
-	return int(size.columns)
-}
-
-func isTerminal(f *os.File) bool { return width(f) > 0 }
+func isTerminal(f *os.File) bool { return api.Columns(f) > 0 }
 
 // colourful reports whether f takes colours: a terminal, unless NO_COLOR or
 // TERM says otherwise.
