@@ -245,9 +245,9 @@ func TestWakeCommand(t *testing.T) {
 	}
 	gone(t, filepath.Join(dir, "a"))
 
-	m.WakeCommand = `yes` // what it says may not fill a disk
+	m.WakeCommand = `yes | head -n 200000; exit 4` // what it says may not fill a disk
 	out.Reset()
-	if err := wakeByCommand(t.Context(), m, it, &out, short); err == nil {
+	if err := wakeByCommand(t.Context(), m, it, &out, 30*short); err == nil {
 		t.Error("no error")
 	}
 	if n := out.Len(); n < 1000 || n > 64<<10*35 || !strings.HasSuffix(out.String(), "left out)\n") {
