@@ -202,6 +202,7 @@ func (a *Actions) StopDaemon(ctx context.Context) (DaemonResult, error) {
 			if err := runner.Signal(r.PID, r.Start, syscall.SIGTERM); err != nil && err != syscall.ESRCH {
 				return DaemonResult{}, fault(fmt.Errorf("signal process %d: %w", r.PID, err))
 			}
+			_ = runner.Signal(r.PID, r.Start, syscall.SIGCONT) // somebody may have stopped it
 			asked = r
 		}
 		if time.Now().After(end) {
