@@ -713,7 +713,35 @@ func (t *Thread) Prune() (removed int, err error) {
 	}
 	t.sweep(t.path(threadDir), old)
 	t.sweep(t.path(membersDir), old)
+	failed = append(failed, t.sweepWakes())
 	return removed, errors.Join(failed...)
+}
+
+// sweepWakes removes the markers of wakes that are not pending: who was to remove
+// one was killed, or never came to write the item.
+func (t *Thread) sweepWakes() error {
+	idle := func(m string) bool {
+		member, id, _ := strings.Cut(m, ",")
+		it, err := t.Item(member, id)
+		return errors.Is(err, ErrNoItem) || err == nil && it.Wake.State != WakePending
+	}
+	markers, err := names(t.path(inboxDir, wakesDir))
+	if err != nil || !slices.ContainsFunc(markers, idle) {
+		return err
+	}
+	w, err := t.open() // who writes an item and its marker has the lock
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	for _, m := range markers {
+		if idle(m) {
+			if err := remove(t.path(inboxDir, wakesDir, m)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // sweep removes what was never given its name.

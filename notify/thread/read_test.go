@@ -580,3 +580,30 @@ func TestWakesThatAreNoFile(t *testing.T) {
 		t.Errorf("%d wakes are counted", len(got))
 	}
 }
+
+// TestPruneWakes: a marker that a killed process has left, with or without the
+// item, does not tell for ever of a wake that is to be run.
+func TestPruneWakes(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	must(th.AddMember(Member{Name: "bob", Kind: Agent, WakeCommand: "cat"}))(t)
+	put := func(n int) Item {
+		return must(th.PutItem(Item{ID: string(jobID(n)), Kind: KindJobEnd, To: "bob", Text: "one", Wake: Wake{State: WakePending}}))(t)
+	}
+	done, pending := put(1), put(2)
+	if err := th.WakeResult(done, nil, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{done.ID, string(jobID(3))} {
+		if err := os.WriteFile(th.marker("bob", id), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(th.Prune())(t)
+	if left := must(names(th.path(inboxDir, wakesDir)))(t); !slices.Equal(left, []string{"bob," + pending.ID}) {
+		t.Errorf("left: %q", left)
+	}
+	if all := must(th.PendingWakes())(t); len(all) != 1 || all[0].ID != pending.ID {
+		t.Errorf("pending: %+v", all)
+	}
+}
