@@ -21,10 +21,7 @@ type Key struct {
 // LockKey locks a start key, and waits for a start under way with the same
 // one. The root must have been created.
 func (r *Root) LockKey(key string) (*Key, error) {
-	h := fnv.New128a() // not a secret, and the job says its key: see Job
-	h.Write([]byte(key))
-	sum := h.Sum(nil)
-	path := filepath.Join(r.keys(), hex.EncodeToString(sum))
+	path := r.keyPath(key)
 	for {
 		f, err := openKey(path, syscall.O_CREAT)
 		if err == nil {
@@ -42,6 +39,23 @@ func (r *Root) LockKey(key string) (*Key, error) {
 		}
 		f.close()
 	}
+}
+
+// KeyJob is the job that was started with a key, if it is still there. It makes
+// nothing and waits for nobody: a start under way may be about to set another.
+func (r *Root) KeyJob(key string) (ID, bool) {
+	f, err := openKey(r.keyPath(key), 0)
+	if err != nil {
+		return "", false
+	}
+	defer f.close()
+	return (&Key{r, key, f}).Job()
+}
+
+func (r *Root) keyPath(key string) string {
+	h := fnv.New128a() // not a secret, and the job says its key: see Job
+	h.Write([]byte(key))
+	return filepath.Join(r.keys(), hex.EncodeToString(h.Sum(nil)))
 }
 
 // Job is the job that was started with the key, if it is still there. A key
