@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
 	"space-job/jobdir/record"
 	"space-job/notify"
@@ -58,6 +59,13 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	if err != nil {
 		return StartResult{}, err
 	}
+	use, existing, warnings, err := a.permit(&req, &spec, cmd)
+	if err != nil {
+		return StartResult{}, err
+	}
+	if existing != nil {
+		return *existing, nil
+	}
 	if err := a.root.Create(); err != nil {
 		return StartResult{}, fault(err)
 	}
@@ -90,6 +98,11 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		spec.Claim = both(claim.Set, spec.Claim)
 		started = claim.Release
 	}
+	if use != nil {
+		if err := use(); err != nil {
+			return StartResult{}, err
+		}
+	}
 	id, err := runner.Start(spec)
 	if errors.Is(err, syscall.EFBIG) {
 		return StartResult{}, &Error{Code: IO, Message: err.Error(), Hint: "the limit on the size of files is too low: see ulimit -f", cause: err}
@@ -97,7 +110,7 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	if err != nil {
 		return StartResult{}, fault(err)
 	}
-	res := StartResult{Job: id, State: jobdir.Running}
+	res := StartResult{Job: id, State: jobdir.Running, Warnings: warnings}
 	if cmd.Notify {
 		started()
 		a.tend()
@@ -162,17 +175,12 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 			return none, nil, err
 		}
 	}
-	set := make([]variable, 0, len(req.Env))
-	var names []string
-	for _, s := range req.Env {
-		v, err := parseEnv(s, os.LookupEnv)
-		if err != nil {
-			return none, nil, err
-		}
-		set = append(set, v)
-		if !slices.Contains(names, v.name) {
-			names = append(names, v.name)
-		}
+	if req.Approval != "" && !policy.ValidID(req.Approval) {
+		return none, nil, invalid("approval", req.Approval, "is no id of a request, which is a and 16 hex digits")
+	}
+	set, names, err := variables(req.Env)
+	if err != nil {
+		return none, nil, err
 	}
 	env := withVariables(os.Environ(), set)
 	if err := checkTotal(argv, env); err != nil {
@@ -211,6 +219,22 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 			return cmd.Marshal()
 		},
 	}, cmd, nil
+}
+
+// variables reads what is set for a job, and lists the names.
+func variables(env []string) (set []variable, names []string, err error) {
+	set = make([]variable, 0, len(env))
+	for _, s := range env {
+		v, err := parseEnv(s, os.LookupEnv)
+		if err != nil {
+			return nil, nil, err
+		}
+		set = append(set, v)
+		if !slices.Contains(names, v.name) {
+			names = append(names, v.name)
+		}
+	}
+	return set, names, nil
 }
 
 // commandOf is the argv of a request.

@@ -28,6 +28,10 @@ const (
 	exitFailed
 	exitUsage
 	exitNotFound
+	exitApproval // a person is to say so first
+	exitDenied   // the policy or a person does not allow it
+
+	exitAsk = exitNotFound // of policy check
 
 	exitDetached = 130 // by Ctrl-C
 )
@@ -266,6 +270,10 @@ func exitCode(c api.Code) int {
 		return exitUsage
 	case api.NotFound:
 		return exitNotFound
+	case api.ApprovalRequired:
+		return exitApproval
+	case api.ApprovalDenied:
+		return exitDenied
 	}
 	return exitFailed
 }

@@ -44,6 +44,7 @@ const (
 	operandHelp    // a command of ours
 	operandSink
 	operandMember
+	operandRequest // of an approval
 )
 
 var standardExits = []exit{
@@ -68,6 +69,8 @@ func commands() []*command {
 		inboxCommand(),
 		memberCommand(),
 		sinkCommand(),
+		approvalsCommand(),
+		policyCommand(),
 		pruneCommand(),
 		checkCommand(),
 		doctorCommand(),

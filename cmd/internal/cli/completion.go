@@ -61,6 +61,8 @@ func (o operand) listed() string {
 		return "space-job sink list"
 	case operandMember:
 		return "space-job member list"
+	case operandRequest:
+		return "space-job approvals list"
 	}
 	return ""
 }
@@ -334,8 +336,8 @@ func (c *command) zshArguments(b *strings.Builder) {
 	}
 	b.WriteString("'--help[show help]'")
 	switch c.operand {
-	case operandJob, operandRunning, operandSink, operandMember:
-		what := map[operand]string{operandSink: "sink", operandMember: "member"}[c.operand]
+	case operandJob, operandRunning, operandSink, operandMember, operandRequest:
+		what := map[operand]string{operandSink: "sink", operandMember: "member", operandRequest: "request"}[c.operand]
 		if what == "" {
 			what = "job"
 		}
@@ -433,7 +435,7 @@ complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
 		}
 		b.WriteString(line + " -s h -l help -d 'show help'\n")
 		switch c.operand {
-		case operandJob, operandRunning, operandSink, operandMember:
+		case operandJob, operandRunning, operandSink, operandMember, operandRequest:
 			b.WriteString(line + " -k -a " + single("(__space_job_ids "+c.operand.listed()+")") + "\n")
 		case operandCommand:
 			b.WriteString(line + " -a '(__fish_complete_subcommand --fcs-skip=2)'\n")

@@ -37,6 +37,8 @@ func runCommand() *command {
 			{"143", "cancelled"},
 			{"125", "lost: how it ended is not known"},
 			{"130", "you detached with Ctrl-C; the job goes on"},
+			{"4", "approval_required: a person is to say so first; nothing was started"},
+			{"5", "approval_denied: the policy, or a person, does not allow it"},
 		}, standardExits[1:3]...),
 		strict:  true,
 		operand: operandCommand,
@@ -47,13 +49,19 @@ func runCommand() *command {
 func (o *runOptions) Run(s *session, _ []string) (int, error) {
 	ctx, stop := interruptible()
 	defer stop()
-	job, err := s.startElsewhere(s.args)
-	if err != nil {
-		return 0, err
-	}
 	a, err := s.open()
 	if err != nil {
 		return 0, err
+	}
+	job, err := s.startElsewhere(s.args)
+	if err != nil {
+		id, err := s.askPerson(ctx, a, err)
+		if err != nil {
+			return 0, err
+		}
+		if job, err = s.startElsewhere(append([]string{"--approval", id}, s.args...)); err != nil {
+			return 0, err
+		}
 	}
 	var line *live
 	if redrawable(s.stderr) {

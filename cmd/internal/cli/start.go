@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,7 @@ func startCommand() *command {
 			"One operand is a shell string, run by /bin/sh -c. Several operands, or anything after --, are a program and its arguments, run as given with no shell in between. Flags end at the first operand: what follows belongs to the command.",
 			"The job has your environment, PATH and umask, and SPACE_JOB, its own id. Its output, stdout and stderr together, goes to its log; its stdin is empty. A program that is not found makes a job that ends with 127.",
 			"With --key, a second start of the same command under the same key gives the job that is there instead of another: also one that has ended, however it ended, until it is pruned. To run it again, choose another key. Only the command is compared: folder, variables, time limit and the like are not.",
+			"Where the policy says so (space-job help policy), a person is asked first: on this terminal, or by space-job approvals, after which the same start with --approval ID goes through.",
 			"With one of the --until flags the job is a watcher: it runs no command of yours, and ends when the condition holds. A condition is checked in full before anything is made. What the watcher sees is in its log; how it ends, and what its codes mean, says space-job help until.",
 		},
 		examples: []example{
@@ -46,6 +48,8 @@ func startCommand() *command {
 			{"1", "it could not be started"},
 			{"2", "a wrong flag or value; nothing was made"},
 			{"3", "no such job, for --until-job and --until-log"},
+			{"4", "approval_required: a person is to say so first; nothing was made but the request"},
+			{"5", "approval_denied: the policy, or a person, does not allow it"},
 		},
 		strict:  true,
 		operand: operandCommand,
@@ -72,6 +76,12 @@ func (o *startOptions) AddFlags(fs *pflag.FlagSet) {
 		r.Wake = append(r.Wake, name)
 		return err
 	}}, "wake", "wake this member, too, when it ends. May be repeated; implies --notify")
+	fs.Var(value{"ID", func(s string) error {
+		if r.Approval == "" { // the first counts: run puts one before those that it was given
+			r.Approval = s
+		}
+		return nil
+	}}, "approval", "the request that a person has approved for this very start: see approvals")
 	o.until.add(fs, "until-")
 }
 
@@ -86,7 +96,12 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 	o.req.Member = s.member
 	res, err := a.Start(o.req)
 	if err != nil {
-		return 0, err
+		if o.req.Approval, err = s.askPerson(context.Background(), a, err); err != nil {
+			return 0, err
+		}
+		if res, err = a.Start(o.req); err != nil {
+			return 0, err
+		}
 	}
 	for _, w := range res.Warnings {
 		s.say("warning", w)
