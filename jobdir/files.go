@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"strings"
 	"syscall"
 
@@ -33,28 +32,6 @@ func openDir(path string) (dir, error) {
 }
 
 func (d dir) close() { _ = syscall.Close(d.fd) }
-
-// remove removes a file of the directory that is open, whatever has its name by
-// now.
-func (d dir) remove(name string) error {
-	root, err := os.OpenRoot(d.path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	var open syscall.Stat_t
-	if err := syscall.Fstat(d.fd, &open); err != nil {
-		return err
-	}
-	there, err := root.Stat(".")
-	if err != nil {
-		return err
-	}
-	if st, ok := there.Sys().(*syscall.Stat_t); !ok || st.Dev != open.Dev || st.Ino != open.Ino {
-		return ErrNotFound
-	}
-	return root.Remove(name)
-}
 
 // current reports whether the directory still has its name: a job that is
 // being removed is renamed first.

@@ -1,7 +1,6 @@
 package jobdir
 
 import (
-	"errors"
 	"io/fs"
 	"syscall"
 	"time"
@@ -79,10 +78,10 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 
 	fd, err := d.open(record.ReservedExit, syscall.O_RDWR)
 	if err != nil {
-		// Used up by the torn record, or never there. A FIFO or a link in its
+		// Used up by the torn record, or never there. What is no file in its
 		// place goes.
 		if err == ErrNotRegular {
-			err = d.remove(record.ReservedExit)
+			err = record.Clear(d.fd, record.ReservedExit)
 		}
 		if err != nil && err != syscall.ENOENT {
 			return j.failed("open", record.ReservedExit, err)
@@ -103,7 +102,7 @@ func (j *Job) writeLost(d dir, now time.Time) error {
 		return j.failed("sync", record.ReservedExit, err)
 	}
 	// What is there is torn: look found no record in it.
-	if err := d.remove(record.Exit); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := record.Clear(d.fd, record.Exit); err != nil {
 		return j.failed("remove", record.Exit, err)
 	}
 	if err := record.RenameNoReplace(d.fd, record.ReservedExit, record.Exit); err != nil {

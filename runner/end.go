@@ -52,11 +52,20 @@ func (r *supervisor) record(e record.ExitRecord) {
 	}
 }
 
-// reserved opens a reserved record, or makes it anew where somebody took it away.
+// reserved opens a reserved record, or makes it anew where somebody took it away,
+// or put something else in its place.
 func (r *supervisor) reserved(name string) int {
 	fd, err := record.Open(fdDir, name, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
-		return fd
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			return fd
+		}
+		unix.Close(fd)
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(fdDir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		_ = record.Clear(fdDir, name)
 	}
 	fd, err = record.Open(fdDir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
@@ -87,7 +96,7 @@ func (r *supervisor) commit(b []byte) bool {
 		if whole(fdDir, record.Exit) {
 			return true // somebody has recorded an end: the first one stands
 		}
-		_ = unix.Unlinkat(fdDir, record.Exit, 0) // torn, and this process holds the lock
+		_ = record.Clear(fdDir, record.Exit) // torn, and this process holds the lock
 		err = record.RenameNoReplace(fdDir, record.ReservedExit, record.Exit)
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -556,6 +557,34 @@ func TestR3TornExit(t *testing.T) {
 		gate.open()
 		j.gone()
 		j.wantExit(4)
+	}
+}
+
+// What is no file, in the place of a record, does not keep an end from being
+// recorded.
+func TestRecordsThatAreNoFiles(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	for _, name := range []string{record.Exit, record.ReservedExit, record.ReservedTiming} {
+		for what, put := range map[string]func(path string) error{
+			"a link":                func(path string) error { return os.Symlink("/dev/null", path) },
+			"a FIFO":                func(path string) error { return unix.Mkfifo(path, 0o600) },
+			"a directory":           func(path string) error { return os.Mkdir(path, 0o700) },
+			"a directory with more": func(path string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		} {
+			gate := newGate(t)
+			j := r.run("/bin/sh", "-c", `read x <"$0"; exit 4`, gate.path)
+			if err := errors.Join(os.RemoveAll(j.file(name)), put(j.file(name))); err != nil {
+				t.Fatal(err)
+			}
+			gate.open()
+			waitFor(t, what+" as "+name, func() bool { over, err := endedIn(j.dir); return over || err != nil })
+			j.gone()
+			j.wantExit(4)
+			if _, err := os.Stat(j.file(record.Timing)); err != nil {
+				t.Errorf("%s as %s: %v", what, name, err)
+			}
+		}
 	}
 }
 

@@ -45,6 +45,22 @@ func reserveByWriting(fd int, n int) error {
 	return err
 }
 
+// Clear takes away what is in the place of a record and is none. A directory
+// that holds something is moved aside.
+func Clear(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if err == unix.EISDIR || err == unix.EPERM {
+		err = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
+	}
+	if err == unix.ENOTEMPTY || err == unix.EEXIST {
+		err = unix.Renameat(dir, name, dir, name+".damaged")
+	}
+	if err == unix.ENOENT {
+		err = nil
+	}
+	return err
+}
+
 // Sync makes the bytes of a file, or the entries of a directory, durable. A
 // file system that cannot sync a directory (EINVAL) is left as it is.
 func Sync(fd int) error {
