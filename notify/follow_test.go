@@ -961,3 +961,35 @@ func TestN1SinkAddedJustBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestReceiptThatIsNoFile: what is in its place does not keep a message in the
+// outbox, nor the job of it.
+func TestReceiptThatIsNoFile(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	if err := os.MkdirAll(filepath.Join(j.path(record.Notified), "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j.end(jobdir.Exited, 0)
+	follow(t, root, Hooks{}, quick)
+	wantDelivered(t, root, j.id)
+}
+
+// TestLostWithAnExitThatIsNoFile: it is written down as lost, and told of.
+func TestLostWithAnExitThatIsNoFile(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	for _, name := range []string{record.Exit, record.ReservedExit} {
+		if err := errors.Join(os.RemoveAll(j.path(name)), os.MkdirAll(filepath.Join(j.path(name), "x"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.die()
+	follow(t, root, Hooks{}, quick)
+	wantDelivered(t, root, j.id)
+	if e := posted(t, root)[j.id][0]; !strings.HasPrefix(e.Text, "JOB "+string(j.id)+" lost ") {
+		t.Errorf("%q", e.Text)
+	}
+}

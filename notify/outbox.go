@@ -565,6 +565,9 @@ type Receipt struct {
 // writeReceipt makes the receipt of a job durable.
 func writeReceipt(j *jobdir.Job, t Targets, now time.Time) error {
 	r := Receipt{At: now.UTC().Truncate(time.Millisecond), Targets: t}
+	if irregular(filepath.Join(j.Dir(), record.Notified)) {
+		_ = inDir(j.Dir(), func(d int) error { return record.Clear(d, record.Notified) })
+	}
 	return jobdir.ReplaceFile(filepath.Join(j.Dir(), record.Notified), jobdir.Line(&r), true)
 }
 
