@@ -29,7 +29,7 @@ func jobTool() *sdk.Tool {
 		InputSchema: json.RawMessage(jobInput),
 		OutputSchema: json.RawMessage(`{"type":"object","properties":{"job":{"type":"string"},"state":{"enum":["running","exited","cancelled","timed_out","lost","damaged"]},` +
 			`"exit_code":{"type":["integer","null"]},"existing":{"type":"boolean"},"text":{"type":"string"},"next_offset":{"type":"integer"},"more":{"type":["boolean","integer"]},` +
-			`"total":{"type":"integer"},"jobs":{"type":"array"},"error":{"type":"object"}}}`),
+			`"total":{"type":"integer"},"jobs":{"type":"array"},"error":{"type":["object","string","null"]}}}`),
 	}
 }
 
