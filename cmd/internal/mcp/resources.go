@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -96,7 +97,7 @@ func (s *Server) subscribe(_ context.Context, req *sdk.SubscribeRequest) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.watches[key] = &subscription{stop: cancel, run: func() {
 		_ = watch(ctx, func() {
-			_ = s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: uri})
+			_ = s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: uri, Meta: sdk.Meta{onlyFor: key.session}})
 		})
 	}}
 	if first {
@@ -131,6 +132,7 @@ func (s *Server) subscribed(session sdk.Session) {
 // subscription holds when the call has returned or, with newer clients, when it
 // has been acknowledged.
 const (
+	methodUpdated      = "notifications/resources/updated"
 	methodSubscribe    = "resources/subscribe"
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
@@ -147,12 +149,35 @@ func (s *Server) received(next sdk.MethodHandler) sdk.MethodHandler {
 
 func (s *Server) sent(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if method == methodUpdated && !addressed(req) {
+			return nil, nil
+		}
 		res, err := next(ctx, method, req)
 		if method == methodAcknowledged {
 			s.subscribed(req.GetSession())
 		}
 		return res, err
 	}
+}
+
+// onlyFor marks news with the session whose watch it comes from. The SDK sends them
+// to all that have subscribed, and each has a watch of its own.
+const onlyFor = "space-job/only-for"
+
+// addressed takes the mark off, and reports whether the news is for this session.
+func addressed(req sdk.Request) bool {
+	p, ok := req.GetParams().(*sdk.ResourceUpdatedNotificationParams)
+	if !ok || p.Meta[onlyFor] != req.GetSession() {
+		return false
+	}
+	meta := maps.Clone(p.Meta)
+	delete(meta, onlyFor)
+	if r, shared := req.(*sdk.ServerRequest[*sdk.ResourceUpdatedNotificationParams]); shared {
+		r.Params = &sdk.ResourceUpdatedNotificationParams{Meta: meta, URI: p.URI} // of all older clients
+	} else {
+		p.Meta = meta
+	}
+	return true
 }
 
 func (s *Server) unsubscribe(_ context.Context, req *sdk.UnsubscribeRequest) error {
