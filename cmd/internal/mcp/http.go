@@ -212,17 +212,17 @@ func foreign(r *http.Request) string {
 // callHeader names an HTTP request to the handler that answers it.
 const callHeader = "Space-Job-Call"
 
-// alive is ctx until the connection that the call came over is closed.
+// alive is ctx until the connection that the call came over is closed, or the
+// process is to end.
 func (s *Server) alive(ctx context.Context, req *sdk.CallToolRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if req.Extra == nil || req.Extra.Header == nil {
-		return ctx, cancel
+	over := s.ending
+	if req.Extra != nil && req.Extra.Header != nil {
+		if v, ok := s.lives.Load(req.Extra.Header.Get(callHeader)); ok {
+			over = v.(context.Context)
+		}
 	}
-	v, ok := s.lives.Load(req.Extra.Header.Get(callHeader))
-	if !ok {
-		return ctx, cancel
-	}
-	stop := context.AfterFunc(v.(context.Context), cancel)
+	stop := context.AfterFunc(over, cancel)
 	return ctx, func() {
 		stop()
 		cancel()

@@ -21,7 +21,8 @@ type Server struct {
 	member  string       // "": nobody known
 	secret  []byte       // signs what a client carries from one call to the next
 
-	lives sync.Map // of HTTP requests: their contexts
+	lives  sync.Map        // of HTTP requests: their contexts
+	ending context.Context // on stdio: done when the process is to end
 
 	mu      sync.Mutex
 	watches map[watchKey]*subscription
@@ -33,7 +34,7 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{actions: bound, member: member, secret: make([]byte, 32), watches: make(map[watchKey]*subscription)}
+	s := &Server{actions: bound, member: member, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), ending: context.Background()}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, err
 	}
@@ -56,6 +57,7 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 // done.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	defer s.unwatch(nil)
+	s.ending = ctx // the SDK waits for calls, and does not tell them
 	return s.Run(ctx, stdio(in, out))
 }
 
