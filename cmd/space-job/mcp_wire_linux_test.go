@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const wireHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"wire","version":"1"}}}` +
+	"\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
+
+// wire is a client that writes bytes, and reads lines.
+type wire struct {
+	t      *testing.T
+	root   string
+	env    []string
+	server *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+}
+
+func newWire(t *testing.T) *wire {
+	w := &wire{t: t, root: filepath.Join(t.TempDir(), "root")}
+	w.env = append(os.Environ(), "SPACE_JOB_HOME="+w.root, "SPACE_JOB=", "SPACE_MEMBER=")
+	t.Cleanup(func() { stopAll(w.root) })
+	return w
+}
+
+// stdio starts a server, and shakes hands.
+func (w *wire) stdio() {
+	w.t.Helper()
+	w.server = exec.Command("space-job", "mcp")
+	w.server.Env = w.env
+	in, err := w.server.StdinPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := w.server.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.in, w.out = in, bufio.NewReader(out)
+	if err := w.server.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = w.server.Process.Kill()
+		_ = w.server.Wait()
+	})
+	w.write(wireHello)
+	w.read()
+}
+
+func (w *wire) write(s string) {
+	w.t.Helper()
+	if _, err := io.WriteString(w.in, s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+type wireAnswer struct {
+	ID    *int
+	Error *struct {
+		Code    int
+		Message string
+	}
+	Result struct {
+		IsError           bool
+		StructuredContent struct {
+			Job   string
+			Error struct{ Code, Message string }
+		}
+	}
+}
+
+func (w *wire) read() (a wireAnswer) {
+	w.t.Helper()
+	line, err := w.out.ReadString('\n')
+	if err != nil {
+		w.t.Fatalf("%v after %.200q", err, line)
+	}
+	if err := json.Unmarshal([]byte(line), &a); err != nil {
+		w.t.Fatalf("%v: %.200q", err, line)
+	}
+	return a
+}
+
+func toolCall(id int, args string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"space_job","arguments":%s}}`, id, args)
+}
+
+// TestWireStdio: whatever is written, each request has its answer, and the server
+// goes on.
+func TestWireStdio(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	w.stdio()
+	w.write(`{"jsonrpc":"2.0","id":1,"meth` + "\n")
+	if a := w.read(); a.Error == nil || a.Error.Code != -32700 {
+		t.Errorf("half a line: %+v", a)
+	}
+	w.write(toolCall(2, `{"action":"start","command":"`+strings.Repeat("x", 10<<20)+`"}`) + "\n")
+	if a := w.read(); a.Error == nil || !strings.Contains(a.Error.Message, "too long") {
+		t.Errorf("10 MB of command: %+v", a)
+	}
+	w.write(toolCall(3, `{"action":"start","command":"`+strings.Repeat("x", 2<<20)+`"}`) + "\n")
+	if a := w.read(); !a.Result.IsError || a.Result.StructuredContent.Error.Code != "limit_exceeded" {
+		t.Errorf("2 MB of command: %+v", a)
+	}
+	w.write(toolCall(4, `{"action":"logs","follow_ms":25001}`) + "\n")
+	if a := w.read(); !a.Result.IsError || !strings.HasPrefix(a.Result.StructuredContent.Error.Message, "follow_ms: ") {
+		t.Errorf("follow_ms 25001: %+v", a)
+	}
+
+	const many = 1000
+	var all strings.Builder
+	for i := range many {
+		all.WriteString(toolCall(100+i, `{"action":"list"}`) + "\n")
+	}
+	go func() { _, _ = io.WriteString(w.in, all.String()) }()
+	seen := make(map[int]bool)
+	for range many {
+		a := w.read()
+		if a.ID == nil || a.Error != nil || a.Result.IsError || seen[*a.ID] {
+			t.Fatalf("one of %d at once: %+v", many, a)
+		}
+		seen[*a.ID] = true
+	}
+	// What begins and has no end is nothing, also when the client hangs up.
+	w.write(`{"jsonrpc":"2.0","id":5,"method":"ping"`)
+	_ = w.in.Close()
+	rest, err := io.ReadAll(w.out)
+	if err != nil || strings.Contains(string(rest), `"result"`) {
+		t.Errorf("after the last half line: %v, %q", err, rest)
+	}
+	if err := w.server.Wait(); err != nil {
+		t.Errorf("hung up: %v", err)
+	}
+}
+
+// TestWireTerm: a server that is told to end in the middle of a request ends, and
+// says nothing that is half.
+func TestWireTerm(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	w.stdio()
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.write(toolCall(1, `{"action":"start","argv":["cat","`+gate+`"]}`) + "\n")
+	job := w.read().Result.StructuredContent.Job
+	before := watches(w.server.Process.Pid)
+	w.write(toolCall(2, `{"action":"logs","job":"`+job+`","follow_ms":25000}`) + "\n")
+	inTime(t, "the follow watches", 20*time.Second, func() bool { return watches(w.server.Process.Pid) > before })
+	if err := w.server.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	rest, err := io.ReadAll(w.out)
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(rest)) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("half a line: %q", line)
+		}
+	}
+	if err := w.server.Wait(); err != nil {
+		t.Errorf("told to end: %v", err)
+	}
+	if d := time.Since(begin); d > 10*time.Second {
+		t.Errorf("it ended after %s", d)
+	}
+	status := exec.Command("space-job", "status", job)
+	status.Env = w.env
+	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "running") {
+		t.Errorf("the job did not go on: %v, %s", err, out)
+	}
+}
+
+// TestWireHTTP: who is not meant is refused, and a client that vanishes leaves no
+// watch.
+func TestWireHTTP(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	run := func(args ...string) string {
+		c := exec.Command("space-job", args...)
+		c.Env = w.env
+		out, err := c.Output()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	daemon := 0
+	if _, err := fmt.Sscanf(run("daemon", "--detach", "--http", "0"), "the daemon runs: process %d", &daemon); err != nil {
+		t.Fatal(err)
+	}
+	token := run("mcp", "token")
+	b, err := os.ReadFile(filepath.Join(w.root, "port"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := "127.0.0.1:" + strings.TrimSpace(string(b))
+	// send writes a request as it stands, and leaves the connection open.
+	send := func(host, body string, headers ...string) net.Conn {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+strings.TrimSpace(string(b)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		head := fmt.Sprintf("POST /mcp HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: %d\r\n", host, len(body))
+		for _, h := range headers {
+			head += h + "\r\n"
+		}
+		go func() { _, _ = io.WriteString(conn, head+"\r\n"+body) }()
+		return conn
+	}
+	answer := func(conn net.Conn) *http.Response {
+		t.Helper()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	hello, _, _ := strings.Cut(wireHello, "\n")
+	auth := "Authorization: Bearer " + token
+	for _, c := range []struct {
+		host    string
+		headers []string
+		want    int
+	}{
+		{host, []string{auth}, 200},
+		{host, []string{auth, "Origin: http://" + host}, 200},
+		{"evil.com", []string{auth}, 403},
+		{host, []string{auth, "Origin: http://evil.com"}, 403},
+		{host, []string{auth, "Origin: null"}, 403},
+		{host, []string{auth, "Sec-Fetch-Site: cross-site"}, 403},
+		{host, nil, 401},
+		{host, []string{"Authorization: Bearer " + strings.Repeat("0", len(token))}, 401},
+		{host, []string{"Authorization: Basic " + token}, 401},
+	} {
+		if res := answer(send(c.host, hello, c.headers...)); res.StatusCode != c.want {
+			t.Errorf("%s %q: %s, want %d", c.host, c.headers, res.Status, c.want)
+		}
+	}
+	if res := answer(send(host, strings.Repeat("x", 10<<20), auth)); res.StatusCode != 413 {
+		t.Errorf("10 MB: %s", res.Status)
+	}
+
+	session := "Mcp-Session-Id: " + answer(send(host, hello, auth)).Header.Get("Mcp-Session-Id")
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job := run("start", "--", "cat", gate)
+	before := watches(daemon)
+	conn := send(host, toolCall(1, `{"action":"logs","job":"`+job+`","follow_ms":25000}`), auth, session)
+	inTime(t, "the follow watches", 20*time.Second, func() bool { return watches(daemon) > before })
+	_ = conn.Close()
+	inTime(t, "the watch is freed", time.Second, func() bool { return watches(daemon) <= before })
+}
+
+// inTime fails the test if something does not become true in time.
+func inTime(t *testing.T, what string, within time.Duration, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(within); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+	}
+}
+
+// watches counts what a process has the kernel watch.
+func watches(pid int) (n int) {
+	infos, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	for _, f := range infos {
+		b, _ := os.ReadFile(f)
+		n += strings.Count(string(b), "inotify wd:")
+	}
+	return n
+}
