@@ -695,7 +695,14 @@ func (f *follower) prune(context.Context) func() {
 	sweepNew(f.root, now)
 	report, err := f.root.Prune(jobdir.Retention, now, Keeps(f.root))
 	_, old := f.thread.Prune()
+	var more error
+	if f.hooks.Prune != nil {
+		more = f.hooks.Prune()
+	}
 	return func() {
+		if more != nil {
+			f.say("prune: %v", more)
+		}
 		if old != nil {
 			f.say("prune: inboxes: %v", old)
 		}

@@ -48,5 +48,6 @@ type Hooks struct {
 	Sink    func(SinkConfig) Sink                                   // where a configured sink leads
 	Wake    func(context.Context, thread.Member, thread.Item) error // runs a member's waker
 	Desktop func(context.Context, Message) error                    // shows a person a notification
+	Prune   func() error                                            // once an hour, beside what prunes jobs; nil: nothing
 	Log     *log.Logger                                             // what an operator should know, one line each
 }

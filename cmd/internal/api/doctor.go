@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
 	"space-job/jobdir/record"
 	"space-job/runner"
@@ -113,6 +114,7 @@ func (a *Actions) examine(ctx context.Context, res *DoctorResult, runs bool) {
 		return
 	}
 	a.examineDaemon(res)
+	a.examinePolicy(res)
 	a.census(res)
 }
 
@@ -208,6 +210,28 @@ func oneJob(ctx context.Context, dir string) error {
 			", code " + strconv.Itoa(waited.Code) + ", log " + shown(string(read.Bytes)) + ": are space-job and space-runner of one version?"}
 	}
 	return nil
+}
+
+// examinePolicy looks at what says whether a job may be started.
+func (a *Actions) examinePolicy(res *DoctorResult) {
+	switch p := policy.Load(a.root.Path()); {
+	case p.Broken() != nil:
+		res.add("policy", Warning, "it cannot be used, so a person is asked about every start: "+p.Broken().Error())
+	case p.Present():
+		res.add("policy", Good, strconv.Itoa(len(p.Rules))+" rules in "+policy.File)
+	default:
+		res.add("policy", Good, "none: every start is allowed")
+	}
+	all, damaged, err := a.questions().List()
+	if err != nil {
+		res.add("approvals", Warning, err.Error())
+	}
+	for _, d := range damaged {
+		res.add("approvals", Warning, d.Error())
+	}
+	if n := len(all); n > 0 {
+		res.add("approvals", Good, strconv.Itoa(n)+" starts wait for a person's word, or have it: space-job approvals")
+	}
 }
 
 // census looks at all jobs.

@@ -37,6 +37,11 @@ func (a *Actions) Prune(req PruneRequest) (PruneResult, error) {
 	res.Removed = append(res.Removed, report.Removed...)
 	res.Recorded = append(res.Recorded, report.Recorded...)
 	res.Kept, res.Swept = report.Kept, len(report.Swept)
+	if n, err := a.questions().Sweep(); err != nil {
+		res.Errors = append(res.Errors, err.Error())
+	} else {
+		res.Swept += n
+	}
 	if _, err := a.thread().Prune(); err != nil {
 		res.Errors = append(res.Errors, err.Error())
 	}

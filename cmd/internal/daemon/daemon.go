@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"space-job/cmd/internal/mcp"
+	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
 	"space-job/notify"
 	"space-job/notify/sink"
@@ -184,7 +185,7 @@ func serve(o options) error {
 	l.Printf("%s follows %s", Version(), root.Path())
 	go mcp.ServeHTTP(ctx, Version(), l)
 	done := make(chan error, 1)
-	go func() { done <- notify.Follow(ctx, root, hooks(l)) }()
+	go func() { done <- notify.Follow(ctx, root, hooks(root, l)) }()
 	select {
 	case err = <-done:
 	case <-ctx.Done():
@@ -203,14 +204,18 @@ func serve(o options) error {
 	return nil
 }
 
-func hooks(l *log.Logger) notify.Hooks {
+func hooks(root *jobdir.Root, l *log.Logger) notify.Hooks {
 	return notify.Hooks{
 		Sink: sink.New,
 		Wake: func(ctx context.Context, m thread.Member, it thread.Item) error {
 			return sink.Wake(ctx, m, it, lineWriter{l})
 		},
 		Desktop: sink.Desktop,
-		Log:     l,
+		Prune: func() error {
+			_, err := (&policy.Store{Root: root, Now: time.Now}).Sweep()
+			return err
+		},
+		Log: l,
 	}
 }
 
