@@ -85,7 +85,8 @@ An ID is given in full or as its last digits, four at least; where it may be
 left out, it is the newest job. Jobs are kept in $SPACE_JOB_HOME, else
 $XDG_STATE_HOME/space-job, else ~/.local/state/space-job.
 
-Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 no such job.
+Exit codes: 0 fine, 1 failed, 2 wrong usage, 3 no such job, 4 a person is to
+say so first, 5 denied by the policy or a person.
 More about a command: space-job help COMMAND
 `)
 	return b.String()

@@ -114,7 +114,7 @@ func manPage() string {
 		r.macro("fi")
 	}
 	r.macro("SH", "EXIT STATUS")
-	r.text("0 fine, 1 failed, 2 wrong usage, 3 no such job. wait and run exit with the code of the job.")
+	r.text("0 fine, 1 failed, 2 wrong usage, 3 no such job, 4 a person is to say so first, 5 denied by the policy or a person. wait and run exit with the code of the job.")
 	r.macro("SH", "ENVIRONMENT")
 	r.item("SPACE_JOB_HOME", "where the jobs are kept; absolute")
 	r.item("XDG_STATE_HOME", "without SPACE_JOB_HOME, jobs are kept in its space-job folder, and without either in ~/.local/state/space-job")
