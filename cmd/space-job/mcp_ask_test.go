@@ -54,7 +54,7 @@ func TestAskedThroughClient(t *testing.T) {
 	for _, c := range []struct {
 		answer string
 		want   any
-	}{{"once", nil}, {"deny", "approval_denied"}, {"cancel", "approval_denied"}, {"nonsense", "approval_denied"}} {
+	}{{"once", nil}, {"deny", "approval_denied"}, {"cancel", "approval_denied"}} {
 		answer = c.answer
 		asked.Store(nil)
 		res := start(session, map[string]any{"command": "echo asked " + c.answer, "cwd": "/", "env": map[string]any{"SECRET": "value"}})
