@@ -2,11 +2,6 @@ package policy
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,29 +140,18 @@ func (s *Start) digest(salt, values string) string {
 		"space", s.Space, "by", s.By.Member, s.By.Kind, "env", strings.Join(s.Env, "\x00"), "argv"}, s.Argv...))
 }
 
-func digest(salt string, parts []string) string {
-	h := hmac.New(sha256.New, []byte(salt))
-	for _, p := range parts {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
-		h.Write(n[:])
-		h.Write([]byte(p))
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
 // whole reports whether the question is what was written: what a person is shown
 // is what is run.
 func (q *Question) whole(id string) bool {
 	return q.Format == format && q.ID == id && (q.State == Pending || q.State == Approved || q.State == Denied) &&
 		!q.At.IsZero() && (q.State == Pending) == q.DecidedAt.IsZero() && len(q.Salt) == 32 &&
-		hmac.Equal([]byte(q.Start.digest(q.Salt, q.Values)), []byte(q.Digest))
+		q.Start.digest(q.Salt, q.Values) == q.Digest
 }
 
 // fits reports whether the question is about this start.
 func (q *Question) fits(s *Start) bool {
 	_, all := s.digests(q.Salt)
-	return hmac.Equal([]byte(all), []byte(q.Digest))
+	return all == q.Digest
 }
 
 // Store keeps the questions of a root.
@@ -290,7 +274,15 @@ func (s *Store) Ask(start Start, why string) (*Question, error) {
 	} else if len(ids) >= MaxQuestions {
 		return nil, ErrFull
 	}
-	q := &Question{Format: format, ID: "a" + random(8), State: Pending, Start: start, Why: why, At: s.Now().UTC().Truncate(time.Millisecond), Salt: random(16)}
+	unique, err := random(8)
+	if err != nil {
+		return nil, err
+	}
+	salt, err := random(16)
+	if err != nil {
+		return nil, err
+	}
+	q := &Question{Format: format, ID: "a" + unique, State: Pending, Start: start, Why: why, At: s.Now().UTC().Truncate(time.Millisecond), Salt: salt}
 	q.Values, q.Digest = start.digests(q.Salt)
 	q.Start.Values = nil
 	if !q.Start.legible() {
@@ -307,12 +299,6 @@ func (s *Start) legible() bool {
 		return false
 	}
 	return s.digest("", "") == back.digest("", "")
-}
-
-func random(n int) string {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
-	return hex.EncodeToString(b)
 }
 
 func (s *Store) write(q *Question, sync bool) error {
