@@ -96,7 +96,7 @@ var deciding = []string{"PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DY
 // asked is a start as a person is asked about it: names are the variables that are
 // set for it, env is its whole environment.
 func (a *Actions) asked(member string, names, env []string, cwd string) policy.Start {
-	s := policy.Start{Cwd: cwd, Real: cwd, Space: policy.Local}
+	s := policy.Start{Cwd: cwd, Space: policy.Local}
 	if real, err := filepath.EvalSymlinks(cwd); err == nil {
 		s.Real = real
 	}

@@ -146,7 +146,7 @@ type Request struct {
 	Space   string   // where, Local or a name
 	Command string   // a shell string, or
 	Argv    []string // what is run as it stands
-	Cwd     string   // where it runs, with no symbolic link in it
+	Cwd     string   // where it runs, with no symbolic link in it, "" where that cannot be told
 	Env     []string // the names of the variables that are set for it
 }
 
@@ -384,6 +384,9 @@ func (r *Rule) concerns(q *Request) bool {
 	}
 	if r.Space != nil && *r.Space != q.Space {
 		return false
+	}
+	if q.Cwd == "" && r.Cwd != nil { // it may be any
+		return r.Verdict != Allow
 	}
 	return r.Cwd == nil || within(q.Cwd, *r.Cwd)
 }

@@ -48,6 +48,9 @@ func TestDecide(t *testing.T) {
 		{"a folder whose name begins so", true, []Rule{{Cwd: p("/src/ap"), Verdict: Allow}}, sh("x"), Ask, 0},
 		{"the root", true, []Rule{{Cwd: p("/"), Verdict: Allow}}, sh("x"), Allow, 1},
 
+		{"a folder that cannot be told", true, []Rule{{Cwd: p("/"), Verdict: Allow}}, with(sh("x"), func(q *Request) { q.Cwd = "" }), Ask, 0},
+		{"a folder that cannot be told, denied", false, []Rule{{Cwd: p("/src"), Verdict: Deny}}, with(sh("x"), func(q *Request) { q.Cwd = "" }), Deny, 1},
+
 		// patterns that allow
 		{"a pattern", true, allowMake, sh("make test"), Allow, 1},
 		{"as argv", true, allowMake, argv("make", "test"), Allow, 1},
