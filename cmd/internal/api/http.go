@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
 	"space-job/jobdir/record"
 	"space-job/notify"
@@ -186,11 +185,10 @@ func (a *Actions) token(member string) (string, error) {
 			return t, nil
 		}
 	}
-	var random [24]byte
-	if _, err := rand.Read(random[:]); err != nil {
+	token, err := policy.Random(24)
+	if err != nil {
 		return "", fault(err)
 	}
-	token := hex.EncodeToString(random[:])
 	old, err := readOwn(a.path(tokenFile), maxTokenFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fault(err)

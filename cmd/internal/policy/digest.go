@@ -80,8 +80,9 @@ func fraction(f float64) uint32 { return uint32((f - math.Floor(f)) * (1 << 32))
 
 func right(x uint32, n int) uint32 { return bits.RotateLeft32(x, -n) }
 
-// random is n bytes that nobody can guess, in hex.
-func random(n int) (string, error) {
+// Random is n bytes that nobody can guess, in hex. It reads them itself: package
+// crypto/rand makes each start of space-job slower.
+func Random(n int) (string, error) {
 	f, err := os.Open("/dev/urandom")
 	if err != nil {
 		return "", err

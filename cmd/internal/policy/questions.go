@@ -274,11 +274,11 @@ func (s *Store) Ask(start Start, why string) (*Question, error) {
 	} else if len(ids) >= MaxQuestions {
 		return nil, ErrFull
 	}
-	unique, err := random(8)
+	unique, err := Random(8)
 	if err != nil {
 		return nil, err
 	}
-	salt, err := random(16)
+	salt, err := Random(16)
 	if err != nil {
 		return nil, err
 	}
