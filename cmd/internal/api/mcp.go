@@ -18,7 +18,11 @@ func (a *Actions) BecomeMCP(member string) error {
 	args := []string{"space-jobd", "mcp"}
 	if member != "" {
 		if _, err := a.member(field, member); err != nil {
-			return err
+			e := AsError(err)
+			if e.Code == InvalidArgument && e.Hint != "" {
+				e.Hint += "; this root is " + a.root.Path() // a client may not pass SPACE_JOB_HOME on
+			}
+			return e
 		}
 		args = append(args, "--member", member)
 	}

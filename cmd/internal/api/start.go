@@ -46,6 +46,7 @@ type StartResult struct {
 	Existing bool         `json:"existing"` // it was there before, under the same key
 	Warnings []string     `json:"-"`        // what somebody should know of
 	Hints    []string     `json:"-"`        // what would serve them
+	Held     bool         `json:"-"`        // its message waits until somebody starts the daemon
 }
 
 // Start begins a job and returns at once. Everything is checked before
@@ -118,6 +119,7 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 			res.Warnings = append(res.Warnings, unknownStarter)
 		}
 		if notify.Stopped(a.root) {
+			res.Held = true
 			res.Warnings = append(res.Warnings, "the daemon was stopped, so the message will wait: space-job daemon --detach starts it")
 		}
 	}
