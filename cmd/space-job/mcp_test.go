@@ -86,6 +86,40 @@ func TestOneContract(t *testing.T) {
 	})
 }
 
+// TestHintsForAgents: what an agent is told to do is what it can do with its tools.
+func TestHintsForAgents(t *testing.T) {
+	t.Parallel()
+	f := newFronts(t, "alice")
+	for front, session := range f.sessions() {
+		for _, c := range []struct {
+			tool string
+			args map[string]any
+			want string
+		}{
+			{"space_job", map[string]any{"action": "status"}, "action start"},
+			{"space_job", map[string]any{"action": "status", "job": "j000000000000"}, "action list"},
+			{"space_job", map[string]any{"action": "start", "command": "true", "wake": "nobody"}, "action members"},
+			{"space_job", map[string]any{"action": "start", "until": map[string]any{"path": "x"}}, "file, port"},
+			{"space_thread", map[string]any{"action": "answer", "item": "e9", "text": "x"}, "action inbox"},
+			{"space_thread", map[string]any{"action": "claim", "what": "x"}, "files or branch"},
+			{"space_thread", map[string]any{"action": "claim", "what": "x", "branch": "b"}, "15:04"},
+			{"space_thread", map[string]any{"action": "done", "what": "x", "result": "y"}, "what comes next"},
+			{"space_thread", map[string]any{"action": "blocked", "what": "x"}, "needs and from"},
+			{"space_thread", map[string]any{"action": "release", "what": "x"}, "action claims"},
+		} {
+			e, ok := call(t, session, c.tool, c.args).(map[string]any)["error"].(map[string]any)
+			if !ok {
+				t.Errorf("%s: %v: no error", front, c.args)
+				continue
+			}
+			hint := e["hint"].(string)
+			if !strings.Contains(hint, c.want) || strings.Contains(hint, "--") || strings.Contains(hint, "space-job ") {
+				t.Errorf("%s: %v: hint %q, want %q and no flags", front, c.args, hint, c.want)
+			}
+		}
+	}
+}
+
 // TestAgentIsWoken: a client that is subscribed and idle hears that a job has
 // ended and that its inbox has an item, on stdio and over HTTP.
 func TestAgentIsWoken(t *testing.T) {

@@ -44,9 +44,19 @@ func decode(raw json.RawMessage, into any) error {
 		return invalid(field, "a "+wrong.Value+" is not what it takes: "+kindOf(wrong))
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return invalid(strings.Trim(name, `"`), "is no argument of this tool")
+		name = strings.Trim(name, `"`)
+		if top := given(raw); !has(top, name) && has(top, "until") {
+			return &api.Error{Code: api.InvalidArgument, Message: "until." + name + ": is no condition",
+				Hint: "until takes file, port (host), command, pr_checks, job, or log with match"}
+		}
+		return invalid(name, "is no argument of this tool")
 	}
 	return invalid("arguments", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+func has(set map[string]bool, name string) bool {
+	_, there := set[name]
+	return there
 }
 
 func kindOf(e *json.UnmarshalTypeError) string {

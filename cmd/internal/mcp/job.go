@@ -149,6 +149,16 @@ func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error
 		}
 		r.Command = *a.Command
 	}
+	if u := a.Until; u != nil {
+		switch {
+		case u.Log != "" && u.Match == "":
+			return answer{}, invalid("until.match", "is missing: until.log needs one")
+		case u.Log == "" && u.Match != "":
+			return answer{}, invalid("until.log", "is missing: until.match is for one")
+		case u.Port == 0 && u.Host != "":
+			return answer{}, invalid("until.port", "is missing: until.host needs one")
+		}
+	}
 	if a.Argv != nil && len(a.Argv) == 0 {
 		return answer{}, invalid("argv", "is empty")
 	}
@@ -167,21 +177,27 @@ func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error
 	if err != nil {
 		return answer{}, err
 	}
-	text := "job " + string(res.Job) + " " + string(res.State)
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %s %s", res.Job, res.State)
 	if res.Existing {
-		text += " (it was there already, under this key)"
+		b.WriteString(" (it was there already, under this key)")
 	}
-	for _, w := range res.Warnings {
-		text += "\nwarning: " + w
+	warn(&b, res.Warnings...)
+	for _, h := range res.Hints {
+		b.WriteString("\nhint: " + speak(h))
 	}
 	switch {
+	case res.Existing && res.State != jobdir.Running:
+		b.WriteString("\nHow it went: action status.")
 	case res.Existing:
+	case res.Held && s.member != "":
+		fmt.Fprintf(&b, "\nNobody is told of its end before then: action logs, job %q (follow_ms waits).", res.Job)
 	case (a.Notify || len(a.Wake) > 0) && s.member != "":
-		text += "\nIts end will be your next task: end your turn, do not poll."
+		b.WriteString("\nIts end will be your next task: end your turn, do not poll.")
 	case !a.Notify && len(a.Wake) == 0:
-		text += fmt.Sprintf("\nRead it with action logs, job %q (follow_ms waits).", res.Job)
+		fmt.Fprintf(&b, "\nRead it with action logs, job %q (follow_ms waits).", res.Job)
 	}
-	return answer{res, text}, nil
+	return answer{res, b.String()}, nil
 }
 
 // progressEvery is how often a client that waits is told that the wait goes on.
@@ -200,11 +216,7 @@ func (s *Server) logs(ctx context.Context, req *sdk.CallToolRequest, a *jobArgum
 	if err != nil {
 		return answer{}, err
 	}
-	head := fmt.Sprintf("job %s %s: bytes %d to %d of %d; next_offset %d", res.Job, stateText(res.State, res.ExitCode), res.Offset, res.NextOffset, res.Size, res.NextOffset)
-	if res.More {
-		head += " (more is there)"
-	}
-	return answer{res, head + "\n" + res.Text}, nil
+	return answer{res, logsText(&res)}, nil
 }
 
 // progress tells a client that gave a token that a wait goes on, until it is stopped.
@@ -250,20 +262,7 @@ func (s *Server) status(a *jobArguments) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "job %s", entryText(&res.Entry))
-	if line := res.NotifyLine(); line != "" {
-		fmt.Fprintf(&b, "\nnotify: %s", line)
-	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
-	if res.Tail == "" {
-		b.WriteString("\n(no output)")
-	} else {
-		fmt.Fprintf(&b, "\nEnd of the log (next_offset %d):\n%s", res.NextOffset, res.Tail)
-	}
-	return answer{res, b.String()}, nil
+	return answer{res, statusText(&res)}, nil
 }
 
 // entryText is one job in one line.
@@ -295,7 +294,7 @@ func (s *Server) cancel(ctx context.Context, a *jobArguments) (answer, error) {
 	if res.Ended {
 		text += ": it had ended before"
 		if res.Stopped > 0 {
-			text += fmt.Sprintf("; %d processes that it had left were stopped", res.Stopped)
+			text += fmt.Sprintf("; stopped of what it had left: %d", res.Stopped)
 		}
 	}
 	return answer{res, text}, nil
@@ -324,15 +323,13 @@ func (s *Server) list(a *jobArguments) (answer, error) {
 		out.Jobs = []api.Entry{}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d jobs", out.Total)
+	b.WriteString(count(out.Total, "job"))
 	if out.More > 0 {
 		fmt.Fprintf(&b, ", the newest %d", len(out.Jobs))
 	}
 	for i := range out.Jobs {
 		fmt.Fprintf(&b, "\n%s", entryText(&out.Jobs[i]))
 	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
+	warn(&b, res.Warnings...)
 	return answer{out, b.String()}, nil
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"space-job/cmd/internal/api"
+	"space-job/jobdir"
+	"space-job/jobdir/record"
 )
 
 // bytesPerToken is the rule of thumb that the limits below are given in.
@@ -111,7 +115,7 @@ func TestArgumentsRefused(t *testing.T) {
 		`{"action":"start","argv":[1]}`:                           "argv",
 		`{"action":"start","env":{"A":1}}`:                        "env",
 		`{"action":"start","until":{"port":"x"}}`:                 "until.port: ",
-		`{"action":"start","until":{"x":1}}`:                      "x: ",
+		`{"action":"start","until":{"x":1}}`:                      "until.x: ",
 		`{"action":"start","notify":"yes"}`:                       "notify: ",
 		`{"action":"logs","follow_ms":1.5}`:                       "follow_ms: ",
 		`{"action":"logs","offset":1e30}`:                         "offset: ",
@@ -233,5 +237,50 @@ func TestStateIsSigned(t *testing.T) {
 		if id, err := s.open(state); err == nil {
 			t.Errorf("%q was taken for %q", state, id)
 		}
+	}
+}
+
+// TestSpoken: what is said in other words to agents is what package api says.
+func TestSpoken(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../api/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	var all []byte
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	for i := 0; i < len(spoken); i += 2 {
+		if !bytes.Contains(all, []byte(spoken[i])) {
+			t.Errorf("package api does not say %q", spoken[i])
+		}
+	}
+}
+
+// TestTexts: what a model reads at a glance.
+func TestTexts(t *testing.T) {
+	t.Parallel()
+	why, code := "execute /x: no such file or directory", 127
+	r := &api.StatusResult{Entry: api.Entry{Job: "j000000000001", State: jobdir.Exited, ExitCode: &code, Error: &why, Line: "/x"},
+		LeftProcesses: []api.Process{{PID: 7, Name: "server"}}, Tail: "a\n", NextOffset: 2}
+	if got, want := statusText(r), "job j000000000001 exited exit=127 log=0B | /x\nerror: "+why+"\nleft running: "+r.LeftProcesses[0].String()+
+		" (action cancel stops them)\nEnd of the log (next_offset 2):\na\n"; got != want {
+		t.Errorf("status: %q\nwant    %q", got, want)
+	}
+	l := &api.LogsResult{Job: "j000000000001", State: jobdir.Running, Offset: 3, NextOffset: 3, Size: 3, Truncated: true,
+		Dropped: &record.Hole{From: 1, To: 2}, Unwritten: &api.Unwritten{Error: "no space"}}
+	if got, want := logsText(l), "job j000000000001 running: bytes 3 to 3 of 3; next_offset 3\nwarning: bytes 1 to 2 were cut out of the log\n"+
+		"warning: offset is past the end: the log has 3 bytes\nwarning: "+l.Unwritten.Warning()+"\n(nothing)"; got != want {
+		t.Errorf("logs: %q\nwant  %q", got, want)
+	}
+	post := &api.PostResult{}
+	post.Seq, post.Text = 3, "hi\n#4 ann: go"
+	if got, want := posted(post), "#3 hi\n    #4 ann: go"; got != want {
+		t.Errorf("a post: %q, want %q", got, want)
 	}
 }

@@ -92,7 +92,8 @@ func (s *Server) tool(call func(context.Context, *sdk.CallToolRequest) (answer, 
 
 // failure is the result of a call that failed.
 func failure(err error) *sdk.CallToolResult {
-	e := api.AsError(err)
+	e := *api.AsError(err)
+	e.Hint = speak(e.Hint)
 	text := "error: " + e.Message
 	if e.Hint != "" {
 		text += "\nhint: " + e.Hint
@@ -100,6 +101,6 @@ func failure(err error) *sdk.CallToolResult {
 	return &sdk.CallToolResult{
 		IsError:           true,
 		Content:           []sdk.Content{&sdk.TextContent{Text: text}},
-		StructuredContent: map[string]any{"error": e},
+		StructuredContent: map[string]any{"error": &e},
 	}
 }

@@ -130,34 +130,21 @@ func (s *Server) say(a *threadArguments) (api.PostResult, error) {
 
 func posted(res *api.PostResult) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#%d %s", res.Seq, res.Text)
+	fmt.Fprintf(&b, "#%d %s", res.Seq, within(res.Text))
 	for _, m := range res.Mentions {
-		switch {
-		case m.Limit != "":
-			fmt.Fprintf(&b, "\n@%s has it in the inbox and was not woken: the limit on %s", m.Member, m.Limit)
-			if m.RetryAfterMS > 0 {
-				fmt.Fprintf(&b, "; again in %s", api.FormatDuration(time.Duration(m.RetryAfterMS)*time.Millisecond))
-			}
-		default:
+		if m.Limit == "" { // else a warning says so
 			fmt.Fprintf(&b, "\n@%s has it in the inbox (wake: %s)", m.Member, m.Wake)
 		}
 	}
-	for _, name := range res.Unknown {
-		fmt.Fprintf(&b, "\n@%s is no member: nobody was told", name)
-	}
 	for _, c := range res.Claims {
 		switch {
-		case len(c.Overlaps) > 0:
-			b.WriteString("\nthe claim does not hold: it overlaps a live one")
 		case c.Live:
 			fmt.Fprintf(&b, "\nclaimed until %s", api.Clock(c.Until, time.Now()))
 		case c.Ended:
 			fmt.Fprintf(&b, "\nthe claim of %q has ended", c.What)
 		}
 	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
+	warn(&b, res.Warnings...)
 	return b.String()
 }
 
@@ -176,15 +163,13 @@ func (s *Server) read(ctx context.Context, a *threadArguments) (answer, error) {
 	var b strings.Builder
 	for i := range res.Entries {
 		e := &res.Entries[i]
-		fmt.Fprintf(&b, "#%d %s %s: %s\n", e.Seq, time.UnixMilli(e.AtMS).Format(time.RFC3339), e.Author.Member, e.Text)
+		fmt.Fprintf(&b, "#%d %s %s: %s\n", e.Seq, time.UnixMilli(e.AtMS).Format(time.RFC3339), e.Author.Member, within(e.Text))
 	}
 	if len(res.Entries) == 0 {
 		b.WriteString("nothing new\n")
 	}
 	fmt.Fprintf(&b, "cursor %d", res.Cursor)
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
+	warn(&b, res.Warnings...)
 	return answer{res, b.String()}, nil
 }
 
@@ -202,14 +187,12 @@ func (s *Server) inbox(ctx context.Context, a *threadArguments) (answer, error) 
 		out.Items = []api.InboxItem{}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d items", len(out.Items))
+	b.WriteString(count(len(out.Items), "item"))
 	for i := range out.Items {
 		it := &out.Items[i]
-		fmt.Fprintf(&b, "\n%s %s from %s (#%d): %s", it.ID, it.State, it.From.Member, it.Seq, it.Text)
+		fmt.Fprintf(&b, "\n%s %s from %s (#%d): %s", it.ID, it.State, it.From.Member, it.Seq, within(it.Text))
 	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
+	warn(&b, res.Warnings...)
 	return answer{out, b.String()}, nil
 }
 
@@ -222,16 +205,14 @@ func (s *Server) claims() (answer, error) {
 		res.Claims = res.Claims[:0]
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d live claims", len(res.Claims))
+	b.WriteString(count(len(res.Claims), "live claim"))
 	for _, c := range res.Claims {
 		fmt.Fprintf(&b, "\n#%d %s: %s | files: %s | until: %s", c.Seq, c.Owner.Member, c.What, strings.Join(c.Files, ", "), api.Clock(c.Until, time.Now()))
 		if c.Blocked != nil {
 			b.WriteString(" | blocked")
 		}
 	}
-	for _, w := range res.Warnings {
-		fmt.Fprintf(&b, "\nwarning: %s", w)
-	}
+	warn(&b, res.Warnings...)
 	return answer{res, b.String()}, nil
 }
 
