@@ -294,6 +294,9 @@ func (a *Actions) watcherOf(req StartRequest) ([]string, json.RawMessage, error)
 	if err != nil {
 		return nil, nil, err
 	}
+	if filepath.Base(self) == "space-jobd" { // it serves MCP, and has no until
+		self = filepath.Join(filepath.Dir(self), "space-job")
+	}
 	return append([]string{self, "until"}, c.Args()...), c.JSON(), nil
 }
 
