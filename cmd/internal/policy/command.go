@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"path"
 	"strings"
 
@@ -140,8 +141,15 @@ func (t *text) parse(s string, depth int) {
 		has   bool // there is a word, empty or not
 		vague bool
 		drop  bool // the word is where something is redirected to
+		here  bool // the word ends a here-document
+		tabs  bool // whose lines may begin with tabs
+		docs  []document
 	)
 	endWord := func() {
+		if has && here {
+			docs = append(docs, document{string(cur), tabs})
+			here = false
+		}
 		if has && !drop {
 			words = append(words, word{string(cur), vague})
 		}
@@ -152,7 +160,7 @@ func (t *text) parse(s string, depth int) {
 	}
 	end := func() {
 		endWord()
-		drop = false
+		drop, here = false, false
 		t.simple(words, depth)
 		words = nil
 	}
@@ -177,39 +185,70 @@ func (t *text) parse(s string, depth int) {
 			cur, has = append(cur, s[i+1:i+1+n]...), true
 			i += n + 1
 		case '"':
-			inner := i + 1
 			has = true
 			for i++; i < len(s) && s[i] != '"'; i++ {
 				if s[i] == '\\' && i+1 < len(s) && strings.IndexByte("$`\"\\\n", s[i+1]) >= 0 {
 					if i++; s[i] == '\n' {
 						continue
 					}
-				} else if s[i] == '$' || s[i] == '`' {
+				} else if n := t.substituted(s[i:], depth); n > 0 {
+					cur, vague = append(cur, s[i:i+n]...), true
+					i += n - 1
+					continue
+				} else if s[i] == '$' {
 					vague = true
 				}
 				cur = append(cur, s[i])
 			}
-			t.substituted(s[inner:min(i, len(s))], depth)
 		case '$':
 			if i+1 < len(s) && s[i+1] == '(' {
 				i++
 				substitution()
 				break
 			}
+			if i+1 < len(s) && s[i+1] == '\'' {
+				t.opaque = true // where it ends depends on the shell
+			}
 			cur, has, vague = append(cur, c), true, true
 		case '`':
 			substitution()
-		case ';', '&', '|', '\n', '(', ')':
+		case '&':
+			if i+1 < len(s) && s[i+1] == '>' { // both outputs or, for another shell, an end
+				endWord()
+				t.simple(words, depth)
+				break
+			}
+			end()
+		case '\n':
+			end()
+			for _, d := range docs {
+				body, n := d.cut(s[i+1:])
+				i += n
+				for k := 0; k < len(body); k++ {
+					if body[k] == '\\' {
+						k++
+					} else if m := t.substituted(body[k:], depth); m > 0 {
+						k += m - 1
+					}
+				}
+				t.parse(body, depth+1) // it may be for a shell
+			}
+			docs = nil
+		case ';', '|', '(', ')':
 			end()
 		case '<', '>':
-			if strings.Trim(string(cur), "0123456789") == "" && !vague {
-				cur, has = nil, false // the number of a descriptor
+			if strings.Trim(string(cur), "0123456789") == "" && !vague || len(cur) > 0 && cur[0] == '{' && cur[len(cur)-1] == '}' {
+				cur, has, vague = nil, false, false // the number or the name of a descriptor
 			}
 			endWord()
-			for i+1 < len(s) && strings.IndexByte("<>&|-", s[i+1]) >= 0 {
+			from := i
+			for i+1 < len(s) && strings.IndexByte("<>&|", s[i+1]) >= 0 {
 				i++
 			}
-			drop = true
+			drop, here = true, s[from:i+1] == "<<"
+			if tabs = here && i+1 < len(s) && s[i+1] == '-'; tabs {
+				i++
+			}
 		case ' ', '\t', '\r', '\v', '\f':
 			endWord()
 		case '#':
@@ -220,8 +259,8 @@ func (t *text) parse(s string, depth int) {
 			for i+1 < len(s) && s[i+1] != '\n' {
 				i++
 			}
-		case '*', '?', '[', ',':
-			vague = vague || c != ',' || len(cur) > 0 && cur[0] == '{'
+		case '*', '?', '[', ',', '.':
+			vague = vague || c != ',' && c != '.' || bytes.IndexByte(cur, '{') >= 0
 			cur, has = append(cur, c), true
 		default:
 			cur, has = append(cur, c), true
@@ -230,23 +269,99 @@ func (t *text) parse(s string, depth int) {
 	end()
 }
 
-// substituted looks for commands between double quotes.
-func (t *text) substituted(s string, depth int) {
-	if i := strings.IndexByte(s, '`'); i >= 0 {
-		t.parse(strings.ReplaceAll(s[i+1:], "`", "\n"), depth+1)
+// document is a here-document whose lines are still to come.
+type document struct {
+	end  string
+	tabs bool
+}
+
+// cut is the document at the beginning of s, and how long it is with its end.
+func (d *document) cut(s string) (body string, n int) {
+	for n < len(s) {
+		line, _, _ := strings.Cut(s[n:], "\n")
+		from := n
+		n = min(n+len(line)+1, len(s))
+		if d.tabs {
+			line = strings.TrimLeft(line, "\t")
+		}
+		if line == d.end {
+			return s[:from], n
+		}
 	}
-	if _, rest, ok := strings.Cut(s, "$("); ok {
-		t.parse(rest, depth+1)
+	return s, n
+}
+
+// substituted takes apart what a text begins with, between double quotes, that is
+// run and replaced by what it prints: $(...) or `...`. n is its length, 0 for none.
+func (t *text) substituted(s string, depth int) (n int) {
+	switch {
+	case s[0] == '`':
+		var inner []byte
+		for n = 1; n < len(s) && s[n] != '`'; n++ {
+			if s[n] == '\\' && n+1 < len(s) && strings.IndexByte("$`\"\\", s[n+1]) >= 0 {
+				n++
+			}
+			inner = append(inner, s[n])
+		}
+		t.parse(string(inner), depth+1)
+	case strings.HasPrefix(s, "$("):
+		if n = 2 + closing(s[2:]); strings.Contains(s[:min(n, len(s))], "case") || n >= len(s) {
+			t.opaque = true // a parenthesis may be none
+		}
+		t.parse(s[2:min(n, len(s))], depth+1)
+	default:
+		return 0
 	}
+	if !t.more(n) {
+		return len(s)
+	}
+	return min(n+1, len(s))
+}
+
+// closing is where the parenthesis is closed that s stands behind; len(s) if it is
+// not.
+func closing(s string) int {
+	quoted := []bool{false} // for each level, whether double quotes are open
+	for i := 0; i < len(s); i++ {
+		top := len(quoted) - 1
+		switch c := s[i]; {
+		case c == '\\':
+			i++
+		case c == '"':
+			quoted[top] = !quoted[top]
+		case c == '(' && (!quoted[top] || s[max(i-1, 0)] == '$'):
+			quoted = append(quoted, false)
+		case quoted[top]:
+		case c == ')':
+			if quoted = quoted[:top]; top == 0 {
+				return i
+			}
+		case c == '\'':
+			n := strings.IndexByte(s[i+1:], '\'')
+			if n < 0 {
+				return len(s)
+			}
+			i += n + 1
+		case c == '#' && (i == 0 || strings.IndexByte(" \t\n;&|()", s[i-1]) >= 0):
+			n := strings.IndexByte(s[i:], '\n')
+			if n < 0 {
+				return len(s)
+			}
+			i += n
+		}
+	}
+	return len(s)
 }
 
 // Words that a command comes behind, and programs that run what they are given.
 const (
 	keywords = " if then else elif while until do ! { } time coproc function "
 	wrappers = " sudo doas env nohup nice ionice timeout gtimeout setsid stdbuf unbuffer chroot unshare nsenter command builtin exec xargs parallel find fd busybox toybox" +
+		" setpriv prlimit chrt setarch linux64 pkexec run0 fakeroot dbus-run-session xvfb-run tmux screen space-job" +
 		" strace ltrace ssh watch flock script su runuser systemd-run chpst taskset caffeinate time entr "
 	shells     = " sh bash dash zsh ksh mksh ash fish csh tcsh rbash su runuser "
 	evaluators = " eval trap alias space-job "
+	readers    = " parallel at batch crontab " // what they read is run
 )
 
 func among(word, list string) bool {
@@ -266,7 +381,17 @@ func command(words []word) []word {
 func (t *text) simple(words []word, depth int) {
 	words = command(words)
 	t.program(words, depth)
-	if len(words) == 0 || !among(name(words), wrappers) {
+	for i := 1; i < len(words); i++ {
+		if words[i].text == "{" { // of a function
+			t.simple(words[i:], depth)
+			break
+		}
+	}
+	if len(words) == 0 {
+		return
+	}
+	base := name(words)
+	if !among(base, wrappers) && !strings.HasPrefix(base, "ld-linux") && !strings.HasPrefix(base, "ld-musl") {
 		return
 	}
 	for i := 1; i < len(words); i++ {
@@ -278,7 +403,12 @@ func (t *text) simple(words []word, depth int) {
 			t.program(words[i:], depth)
 		}
 		if strings.ContainsAny(words[i].text, " \t\n") {
-			t.parse(words[i].text, depth+1)
+			t.given(word{text: words[i].text}, depth)
+		}
+		switch w := words[i].text; {
+		case base == "xargs" && among(strings.ToLower(path.Base(w)), wrappers+shells+evaluators),
+			(base == "sudo" || base == "doas") && (w == "-s" || w == "-i" || w == "--shell" || w == "--login"):
+			t.opaque = true // what it reads
 		}
 	}
 }
@@ -306,14 +436,20 @@ func (t *text) program(words []word, depth int) {
 	t.add(strings.Join(args, " "))
 	switch {
 	case among(base, shells):
-		script, option, stdin := false, false, false
+		script, option, stdin, value := false, false, false, false
 		for _, w := range words[1:] {
 			if strings.HasPrefix(w.text, "-") || strings.HasPrefix(w.text, "+") {
 				option = option || strings.Contains(w.text, "c")
 				stdin = stdin || w.text == "-s" || w.text == "-"
+				value = len(w.text) == 2 && strings.ContainsAny(w.text, "oO") || w.text == "--rcfile" || w.text == "--init-file"
 				continue
 			}
-			script = true
+			script = script || !value
+			value = false
+			stdin = stdin || device(w.text)
+		}
+		if base == "su" || base == "runuser" {
+			script = option // a name is that of a user
 		}
 		if !script || stdin {
 			t.opaque = true // what it reads
@@ -322,6 +458,12 @@ func (t *text) program(words []word, depth int) {
 			for _, w := range words[1:] {
 				t.given(w, depth)
 			}
+		}
+	case among(base, readers):
+		t.opaque = true
+	case base == "." || base == "source":
+		if len(words) == 1 || words[1].vague || device(words[1].text) {
+			t.opaque = true // what it reads
 		}
 	case base == "eval":
 		t.parse(strings.Join(args[1:], " "), depth+1)
@@ -339,9 +481,18 @@ func (t *text) given(w word, depth int) {
 		t.opaque = true
 	}
 	t.parse(w.text, depth+1)
+	if len(w.text) > 2 && w.text[0] == '-' && w.text[1] != '-' {
+		t.parse(w.text[2:], depth+1) // behind an option of one letter
+	}
 	if _, value, ok := strings.Cut(w.text, "="); ok {
 		t.parse(value, depth+1)
 	}
+}
+
+// device reports whether a file that is read can be stdin.
+func device(s string) bool {
+	s = path.Clean(s)
+	return strings.HasPrefix(s, "/dev/") || strings.HasPrefix(s, "/proc/")
 }
 
 // name is the program's name without its folder.
