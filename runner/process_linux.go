@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -311,15 +312,45 @@ func threadsOf(uid int) (n uint64) {
 // firstEnvironment is what a process was executed with, "" where it may not be
 // read.
 func firstEnvironment(pid int) string {
+	path := "/proc/" + strconv.Itoa(pid)
 	buf := make([]byte, 16<<10)
+	blank := 0
 	for {
-		b, err := record.ReadFile(unix.AT_FDCWD, "/proc/"+strconv.Itoa(pid)+"/environ", buf)
-		if err != nil {
+		b, err := record.ReadFile(unix.AT_FDCWD, path+"/environ", buf)
+		switch {
+		case err != nil:
 			return ""
-		}
-		if len(b) < len(buf) || len(buf) >= 4<<20 {
+		case len(b) == 0 && blank < blankTries && hasProgram(path):
+			if isExecuting(path) {
+				time.Sleep(time.Millisecond)
+			}
+			blank++
+		case len(b) < len(buf) || len(buf) >= 4<<20:
 			return string(b)
+		default:
+			buf = make([]byte, 4*len(buf))
 		}
-		buf = make([]byte, 4*len(buf))
 	}
+}
+
+// blankTries is how often it is looked whether an environment stays empty. It is
+// for a moment in the middle of an execve, when the new program is there already,
+// and neither its arguments nor its environment are: what a job has just forked
+// would be missed then.
+const blankTries = 10
+
+// hasProgram reports whether a process is not one of the kernel's own, and has not
+// ended.
+func hasProgram(path string) bool {
+	var b [1]byte
+	_, err := unix.Readlink(path+"/exe", b[:])
+	return err == nil
+}
+
+// isExecuting reports whether a process is in the middle of an execve, or has
+// wiped its arguments.
+func isExecuting(path string) bool {
+	var b [1]byte
+	args, err := record.ReadFile(unix.AT_FDCWD, path+"/cmdline", b[:])
+	return err == nil && len(args) == 0
 }

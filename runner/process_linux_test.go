@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -353,6 +354,30 @@ func TestBelowByScan(t *testing.T) {
 		if a[i].pid != b[i].pid {
 			t.Errorf("by children %v, by scan %v", a, b)
 			break
+		}
+	}
+}
+
+// TestEnvironmentDuringExec: a process that executes one program after another
+// has an environment at every moment.
+func TestEnvironmentDuringExec(t *testing.T) {
+	t.Parallel()
+	again := filepath.Join(t.TempDir(), "again")
+	if err := os.WriteFile(again, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(again)
+	c.Env = []string{"SPACE_JOB=j0123456789ab"}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}()
+	for range 3000 {
+		if e := firstEnvironment(c.Process.Pid); !strings.Contains(e, "SPACE_JOB=j0123456789ab") {
+			t.Fatalf("the environment is %q", e)
 		}
 	}
 }

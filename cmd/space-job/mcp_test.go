@@ -145,6 +145,9 @@ func TestAgentIsWoken(t *testing.T) {
 				t.Fatalf("%s: not told of %v", front, want)
 			}
 		}
+		if res := call(t, session, "space_job", map[string]any{"action": "status", "job": job}).(map[string]any); res["exit_code"] != 0.0 {
+			t.Errorf("%s: the watcher: %v", front, res)
+		}
 		inbox := call(t, session, "space_thread", map[string]any{"action": "inbox", "take": true}).(map[string]any)["items"].([]any)
 		if len(inbox) != 1 || inbox[0].(map[string]any)["job"] != job {
 			t.Errorf("%s: the inbox: %v", front, inbox)
