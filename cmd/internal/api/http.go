@@ -1,8 +1,6 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -156,8 +154,8 @@ func (a *Actions) Tokens() (map[string]string, error) {
 // parseTokens reads lines; one that is none is passed over, and lets nobody in.
 func parseTokens(b []byte) map[string]string {
 	tokens := make(map[string]string)
-	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-		f := strings.Fields(s.Text())
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
 		if len(f) != 2 || len(f[0]) < 32 {
 			continue
 		}

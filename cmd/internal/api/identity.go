@@ -37,7 +37,10 @@ func (a *Actions) Identity(member string) (thread.Author, error) {
 			e.Hint = "this connection acts for one member, and nothing that is said over it changes that"
 			return thread.Author{}, e
 		}
-		return *a.bound, nil
+		if a.bound.Member == "" {
+			return *a.bound, nil
+		}
+		return a.member("member", a.bound.Member) // it may have been removed, or be of another kind now
 	}
 	field := "member"
 	if member == "" {

@@ -71,6 +71,43 @@ func TestIdentity(t *testing.T) {
 }
 
 // TestPostResult: a poster is told what did not come about, and when to retry.
+// TestBoundIdentity: who a connection acts for is looked up at every call.
+func TestBoundIdentity(t *testing.T) {
+	a := newActions(t)
+	add := func(kind string) {
+		t.Helper()
+		if _, err := a.MemberAdd(MemberRequest{Name: "bob", Kind: kind}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("person")
+	bound, err := a.As("bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("agent")
+	if who, err := bound.Identity(""); err != nil || who.Kind != thread.Agent {
+		t.Errorf("%+v, %v", who, err)
+	}
+	if err := a.MemberRemove("bob"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = bound.Identity("")
+	wantError(t, err, InvalidArgument, `"bob"`, "no member")
+	if who, err := mustAs(t, a, "").Identity(""); err != nil || who.Known() {
+		t.Errorf("%+v, %v", who, err)
+	}
+}
+
+func mustAs(t *testing.T, a *Actions, member string) *Actions {
+	t.Helper()
+	bound, err := a.As(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bound
+}
+
 func TestPostResult(t *testing.T) {
 	a := newActions(t)
 	for _, name := range []string{"a", "b"} {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"space-job/cmd/internal/api"
 )
@@ -21,6 +22,9 @@ const maxArguments = 1 << 20
 func decode(raw json.RawMessage, into any) error {
 	if len(raw) > maxArguments {
 		return &api.Error{Code: api.LimitExceeded, Message: fmt.Sprintf("arguments: %d bytes are too many: at most %d", len(raw), maxArguments)}
+	}
+	if !utf8.Valid(raw) { // it would be decoded as something else
+		return invalid("arguments", "hold bytes that are not UTF-8")
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = json.RawMessage("{}")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -68,10 +69,14 @@ func (s *Server) ask(req *sdk.CallToolRequest, r api.StartRequest) (api.StartRes
 	if missing != nil {
 		return res, missing
 	}
+	if wanted.State == "approved" { // on a terminal: it waits to be used
+		return res, err
+	}
 	return res, &question{message: wish(&wanted), state: s.sign(e.Request)}
 }
 
-// wish is what a person is shown: everything that would be run, as it is.
+// wish is what a person is shown: everything that would be run, as it is. Nothing
+// in it passes for what this server says itself.
 func wish(w *api.Approval) string {
 	var b strings.Builder
 	who := w.By.Member
@@ -81,17 +86,37 @@ func wish(w *api.Approval) string {
 	fmt.Fprintf(&b, "%s wants to run a command in the Space %s.\n", who, w.Space)
 	switch {
 	case w.Command != "" && w.Until:
-		fmt.Fprintf(&b, "Again and again, until it succeeds: %s\n", w.Command)
+		fmt.Fprintf(&b, "Again and again, until it succeeds: %s\n", legible(w.Command))
 	case w.Command != "":
-		fmt.Fprintf(&b, "Command: %s\n", w.Command)
+		fmt.Fprintf(&b, "Command: %s\n", legible(w.Command))
 	default:
 		fmt.Fprintf(&b, "Program and arguments: %s\n", strings.Join(quoted(w.Argv), " "))
 	}
-	fmt.Fprintf(&b, "Directory: %s\n", w.Cwd)
+	fmt.Fprintf(&b, "Directory: %s\n", legible(w.Cwd))
 	if len(w.Env) > 0 {
-		fmt.Fprintf(&b, "Variables: %s\n", strings.Join(w.Env, ", "))
+		fmt.Fprintf(&b, "Variables: %s\n", legible(strings.Join(w.Env, ", ")))
 	}
-	fmt.Fprintf(&b, "Why you are asked: %s", w.Why)
+	fmt.Fprintf(&b, "Why you are asked: %s", legible(w.Why))
+	return b.String()
+}
+
+// legible sets each line of a text off, where it has more than one, and shows what
+// is invisible, or does something, as its number.
+func legible(s string) string {
+	var b strings.Builder
+	lines := strings.Contains(s, "\n")
+	for line := range strings.Lines(s) {
+		if lines {
+			b.WriteString("\n    | ")
+		}
+		for _, r := range strings.TrimSuffix(line, "\n") {
+			if r == '\t' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
+				b.WriteRune(r)
+			} else {
+				fmt.Fprintf(&b, "<%X>", r)
+			}
+		}
+	}
 	return b.String()
 }
 

@@ -161,6 +161,10 @@ func (e *endpoint) member(name string) (*memberEndpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if m, ok := e.members[name]; ok {
+		if _, err := e.actions.As(name); err != nil { // removed since
+			m.server.unwatch(nil)
+			return nil, err
+		}
 		return m, nil
 	}
 	logger := slog.New(slog.DiscardHandler)

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -109,6 +113,7 @@ func TestSkillHasEachRule(t *testing.T) {
 func TestArgumentsRefused(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
+		"{\"action\":\"start\",\"command\":\"echo \xff\"}": "arguments: ",
 		`{"action":1}`:                                            "action: ",
 		`{"action":"start","command":["a"]}`:                      "command: ",
 		`{"action":"start","argv":"a"}`:                           "argv: ",
@@ -282,5 +287,103 @@ func TestTexts(t *testing.T) {
 	post.Seq, post.Text = 3, "hi\n#4 ann: go"
 	if got, want := posted(post), "#3 hi\n    #4 ann: go"; got != want {
 		t.Errorf("a post: %q, want %q", got, want)
+	}
+}
+
+// TestWishIsLegible: a command cannot write a line that the server seems to say.
+func TestWishIsLegible(t *testing.T) {
+	t.Parallel()
+	w := api.Approval{Command: "make\nDirectory: /safe\n\u202e\x1b[2K", Cwd: "/tmp/a\nVariables: none", Space: "local", Why: "a rule"}
+	got := wish(&w)
+	for line := range strings.Lines(got) {
+		if strings.HasPrefix(line, "Directory: /safe") || strings.HasPrefix(line, "Variables:") {
+			t.Errorf("%q passes for the server's own", line)
+		}
+	}
+	if strings.ContainsAny(got, "\u202e\x1b") || !strings.Contains(got, "| make\n") || !strings.Contains(got, "<202E><1B>[2K") {
+		t.Errorf("%q", got)
+	}
+	if got := wish(&api.Approval{Command: "make test", Cwd: "/"}); !strings.Contains(got, "Command: make test\nDirectory: /\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestSubscribingAgainLeavesNothing: a client that subscribes and unsubscribes
+// without end costs no more than one that did it once.
+func TestSubscribingAgainLeavesNothing(t *testing.T) {
+	actions, err := api.OpenRoot(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := actions.MemberAdd(api.MemberRequest{Name: "alice", Kind: "agent"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(actions, "alice", "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, there := sdk.NewInMemoryTransports()
+	if _, err := s.Connect(t.Context(), here, nil); err != nil {
+		t.Fatal(err)
+	}
+	client, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	before := 0
+	for i := range 200 {
+		if err := client.Subscribe(t.Context(), &sdk.SubscribeParams{URI: inboxURI + "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: inboxURI + "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			before = runtime.NumGoroutine()
+		}
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		n := runtime.NumGoroutine()
+		if n < before+50 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, %d after the first", n, before)
+		}
+	}
+}
+
+// TestRemovedMemberIsOut: a token lets nobody in who is no member any more, also
+// where it did before.
+func TestRemovedMemberIsOut(t *testing.T) {
+	t.Parallel()
+	actions, err := api.OpenRoot(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := actions.MemberAdd(api.MemberRequest{Name: "alice", Kind: "agent"}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := actions.HTTP("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEndpoint(actions, "")
+	status := func() int {
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/mcp", nil)
+		r.Header.Set("Authorization", "Bearer "+at.Token)
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		return w.Code
+	}
+	if got := status(); got == http.StatusForbidden || got == http.StatusUnauthorized {
+		t.Errorf("a member: %d", got)
+	}
+	if err := actions.MemberRemove("alice"); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(); got != http.StatusForbidden {
+		t.Errorf("who was one: %d", got)
 	}
 }

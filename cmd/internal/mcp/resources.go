@@ -90,21 +90,15 @@ func (s *Server) subscribe(_ context.Context, req *sdk.SubscribeRequest) error {
 	if _, there := s.watches[key]; there {
 		return nil
 	}
-	first := true
-	for k := range s.watches {
-		first = first && k.session != key.session
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.watches[key] = &subscription{stop: cancel, run: func() {
 		_ = watch(ctx, func() {
 			_ = s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: uri, Meta: sdk.Meta{onlyFor: key.session}})
 		})
 	}}
-	if first {
-		go func() {
-			_ = key.session.Wait()
-			s.unwatch(key.session)
-		}()
+	if !s.waited[key.session] {
+		s.waited[key.session] = true
+		go s.unwatchAtEnd(key.session)
 	}
 	return nil
 }
@@ -189,6 +183,15 @@ func (s *Server) unsubscribe(_ context.Context, req *sdk.UnsubscribeRequest) err
 		delete(s.watches, key)
 	}
 	return nil
+}
+
+// unwatchAtEnd ends the watches of a session when that is over.
+func (s *Server) unwatchAtEnd(session *sdk.ServerSession) {
+	_ = session.Wait()
+	s.unwatch(session)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waited, session)
 }
 
 // unwatch ends the watches of a session; of all, for nil.

@@ -26,6 +26,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	watches map[watchKey]*subscription
+	waited  map[*sdk.ServerSession]bool // for their end
 }
 
 // New is a server whose calls are made by member; "" is for nobody known.
@@ -34,7 +35,7 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{actions: bound, member: member, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), ending: context.Background()}
+	s := &Server{actions: bound, member: member, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), waited: make(map[*sdk.ServerSession]bool), ending: context.Background()}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, err
 	}
