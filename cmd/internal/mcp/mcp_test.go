@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -305,52 +304,6 @@ func TestWishIsLegible(t *testing.T) {
 	}
 	if got := wish(&api.Approval{Command: "make test", Cwd: "/"}); !strings.Contains(got, "Command: make test\nDirectory: /\n") {
 		t.Errorf("%q", got)
-	}
-}
-
-// TestSubscribingAgainLeavesNothing: a client that subscribes and unsubscribes
-// without end costs no more than one that did it once.
-func TestSubscribingAgainLeavesNothing(t *testing.T) {
-	actions, err := api.OpenRoot(filepath.Join(t.TempDir(), "root"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := actions.MemberAdd(api.MemberRequest{Name: "alice", Kind: "agent"}); err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(actions, "alice", "", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, there := sdk.NewInMemoryTransports()
-	if _, err := s.Connect(t.Context(), here, nil); err != nil {
-		t.Fatal(err)
-	}
-	client, err := sdk.NewClient(&sdk.Implementation{Name: "test"}, nil).Connect(t.Context(), there, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	before := 0
-	for i := range 200 {
-		if err := client.Subscribe(t.Context(), &sdk.SubscribeParams{URI: inboxURI + "alice"}); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Unsubscribe(t.Context(), &sdk.UnsubscribeParams{URI: inboxURI + "alice"}); err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			before = runtime.NumGoroutine()
-		}
-	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		n := runtime.NumGoroutine()
-		if n < before+50 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, %d after the first", n, before)
-		}
 	}
 }
 
