@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"unicode"
 
 	"space-job/jobdir"
@@ -220,7 +219,7 @@ func AddSink(root *jobdir.Root, c SinkConfig) (existed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	unlock, err := lockSinks(dir)
+	unlock, err := jobdir.LockFile(filepath.Join(dir, sinksLock))
 	if err != nil {
 		return false, err
 	}
@@ -244,7 +243,7 @@ func RemoveSink(root *jobdir.Root, name string) (dropped int, err error) {
 	if !there {
 		return 0, ErrNoSink
 	}
-	unlock, err := lockSinks(dir)
+	unlock, err := jobdir.LockFile(filepath.Join(dir, sinksLock))
 	if err != nil {
 		return 0, err
 	}
@@ -280,25 +279,4 @@ func dropSink(root *jobdir.Root, name string) (n int, err error) {
 		}
 	}
 	return n, err
-}
-
-// lockSinks waits for the lock of the directory.
-func lockSinks(dir string) (unlock func(), err error) {
-	path := filepath.Join(dir, sinksLock)
-	open := func() (*os.File, error) {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	}
-	f, err := open()
-	if errors.Is(err, fs.ErrPermission) { // made under a umask that takes our own rights away
-		_ = os.Chmod(path, 0o600)
-		f, err = open()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := record.LockWait(int(f.Fd())); err != nil {
-		_ = f.Close()
-		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
-	}
-	return func() { _ = f.Close() }, nil
 }

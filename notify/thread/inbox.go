@@ -541,39 +541,44 @@ func (w *writer) inbox(member string) ([]Item, error) {
 // WaitItem waits, until ctx is done, for an unread item of a member, and passes
 // over those whose wake was stopped by a limit: who waits is woken by it. With
 // take it takes the item. ErrNoItem: there was none.
-func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (Item, error) {
-	dir := t.path(inboxDir, member)
-	w := newWatch(dir, dir)
-	defer func() { w.close() }()
-	for {
-		if w.hints == nil { // it may be there by now
-			w.close()
-			w = newWatch(dir, dir)
-		}
-		var it Item
-		var err error
+func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (it Item, err error) {
+	// A lease that is over is no change of a file.
+	found, err := t.waitInbox(ctx, member, time.Second, func() (bool, error) {
 		if take != nil {
 			it, err = t.Take(member, *take, true)
 		} else {
 			it, err = t.firstUnread(member)
 		}
-		if !errors.Is(err, ErrNoItem) {
-			return it, err
+		if errors.Is(err, ErrNoItem) {
+			return false, nil
 		}
-		// A lease that is over is no change of a file.
-		wait, cancel := context.WithTimeout(ctx, time.Second)
-		_ = w.wait(wait)
-		cancel()
-		if ctx.Err() != nil {
-			return Item{}, ErrNoItem
-		}
+		return true, err
+	})
+	if err == nil && !found {
+		return Item{}, ErrNoItem
 	}
+	return it, err
 }
 
 // WaitInbox waits, until ctx is done, for an unread item of a member that is not
 // among those that the caller knows of, and adds it to them. It reports whether
 // there is one.
 func (t *Thread) WaitInbox(ctx context.Context, member string, known map[string]bool) (bool, error) {
+	return t.waitInbox(ctx, member, 2*time.Second, func() (news bool, err error) {
+		all, err := t.Inbox(member)
+		for _, it := range all {
+			if it.State == Unread && !known[it.ID] {
+				known[it.ID], news = true, true
+			}
+		}
+		return news, err
+	})
+}
+
+// waitInbox looks whenever something has changed in an inbox, and every so often,
+// until look has found something or fails, or ctx is done. It reports whether it
+// has.
+func (t *Thread) waitInbox(ctx context.Context, member string, every time.Duration, look func() (found bool, err error)) (bool, error) {
 	dir := t.path(inboxDir, member)
 	w := newWatch(dir, dir)
 	defer func() { w.close() }()
@@ -582,20 +587,10 @@ func (t *Thread) WaitInbox(ctx context.Context, member string, known map[string]
 			w.close()
 			w = newWatch(dir, dir)
 		}
-		all, err := t.Inbox(member)
-		if err != nil {
-			return false, err
+		if found, err := look(); found || err != nil {
+			return found, err
 		}
-		news := false
-		for _, it := range all {
-			if it.State == Unread && !known[it.ID] {
-				known[it.ID], news = true, true
-			}
-		}
-		if news {
-			return true, nil
-		}
-		wait, cancel := context.WithTimeout(ctx, 2*time.Second)
+		wait, cancel := context.WithTimeout(ctx, every)
 		_ = w.wait(wait)
 		cancel()
 		if ctx.Err() != nil {

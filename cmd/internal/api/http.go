@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
-	"space-job/jobdir/record"
 	"space-job/notify"
 )
 
@@ -30,7 +27,10 @@ const (
 	SocketFile = "mcp.sock"
 )
 
-const maxTokenFile = 1 << 20
+const (
+	maxTokenFile = 1 << 20
+	private      = 0o077 // permissions that nobody else may have on these files
+)
 
 // HTTPResult is how an HTTP client reaches the daemon.
 type HTTPResult struct {
@@ -64,7 +64,7 @@ func (a *Actions) SetHTTPPort(port int) error {
 
 // HTTPPort is the port that is asked for or served; false: none is.
 func (a *Actions) HTTPPort() (int, bool, error) {
-	b, err := readOwn(a.path(portFile), 64)
+	b, err := jobdir.ReadOwn(a.path(portFile), 64, private)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
@@ -141,7 +141,7 @@ func (a *Actions) WaitHTTP(ctx context.Context) (string, error) {
 
 // Tokens are the members by token, "" for nobody known.
 func (a *Actions) Tokens() (map[string]string, error) {
-	b, err := readOwn(a.path(tokenFile), maxTokenFile)
+	b, err := jobdir.ReadOwn(a.path(tokenFile), maxTokenFile, private)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -169,7 +169,7 @@ func parseTokens(b []byte) map[string]string {
 
 // token is that of a member, made where there is none.
 func (a *Actions) token(member string) (string, error) {
-	unlock, err := a.lockFile(tokenFile + ".lock")
+	unlock, err := jobdir.LockFile(a.path(tokenFile + ".lock"))
 	if err != nil {
 		return "", fault(err)
 	}
@@ -187,7 +187,7 @@ func (a *Actions) token(member string) (string, error) {
 	if err != nil {
 		return "", fault(err)
 	}
-	old, err := readOwn(a.path(tokenFile), maxTokenFile)
+	old, err := jobdir.ReadOwn(a.path(tokenFile), maxTokenFile, private)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fault(err)
 	}
@@ -201,41 +201,4 @@ func (a *Actions) token(member string) (string, error) {
 	return token, fault(jobdir.ReplaceFile(a.path(tokenFile), append(old, token+" "+name+"\n"...), true))
 }
 
-// lockFile holds the lock of a file that is there for that, until it is told to
-// let go.
-func (a *Actions) lockFile(name string) (unlock func(), err error) {
-	f, err := os.OpenFile(a.path(name), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := record.LockWait(int(f.Fd())); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-	}
-	return func() { _ = f.Close() }, nil
-}
-
 func (a *Actions) path(name string) string { return filepath.Join(a.root.Path(), name) }
-
-// readOwn reads a small file that nobody else may read or have written.
-func readOwn(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read %s: it is no regular file", path)
-	case info.Mode().Perm()&0o077 != 0 || ok && int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("read %s: others than its owner may have it (chmod 600)", path)
-	case info.Size() > limit:
-		return nil, fmt.Errorf("read %s: it is too large", path)
-	}
-	return io.ReadAll(io.LimitReader(f, limit))
-}

@@ -79,15 +79,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"space-job/jobdir"
-	"space-job/jobdir/record"
 )
 
 // Verdict is what is decided about a command.
@@ -157,10 +154,13 @@ type Decision struct {
 	Why     string // in words, for a person
 }
 
+// writable are the permissions that would let others write a file.
+const writable = 0o022
+
 // Load reads the policy of a root. It costs one failed open where there is none.
 func Load(root string) *Policy {
 	path := filepath.Join(root, File)
-	b, err := readOwn(path, maxFile)
+	b, err := jobdir.ReadOwn(path, maxFile, writable)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &Policy{}
 	}
@@ -175,36 +175,6 @@ func Load(root string) *Policy {
 	}
 	p.present = true
 	return p
-}
-
-// readOwn reads a file that nobody else can have written.
-func readOwn(path string, most int64) ([]byte, error) {
-	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: path, Err: err} }
-	fd, err := record.Open(-1, path, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	var st syscall.Stat_t
-	if err := syscall.Fstat(fd, &st); err != nil {
-		return fail("stat", err)
-	}
-	switch {
-	case st.Mode&syscall.S_IFMT != syscall.S_IFREG:
-		return fail("read", errors.New("is not a regular file"))
-	case int(st.Uid) != os.Geteuid():
-		return fail("read", fmt.Errorf("is owned by uid %d, not by uid %d", st.Uid, os.Geteuid()))
-	case st.Mode&0o022 != 0:
-		return fail("read", fmt.Errorf("may be written by others (mode %04o)", st.Mode&0o7777))
-	case st.Size > most:
-		return fail("read", fmt.Errorf("has more than %d bytes", most))
-	}
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(b)) > most {
-		return fail("read", fmt.Errorf("has more than %d bytes", most))
-	}
-	return b, err
 }
 
 // parse reads a policy. What it does not know it refuses: a rule that is read

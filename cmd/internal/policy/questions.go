@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"space-job/jobdir"
@@ -168,21 +167,11 @@ func (s *Store) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, lockName)
-	fd, err := record.Open(-1, path, syscall.O_RDWR|syscall.O_CREAT|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	_ = syscall.Fchmod(fd, 0o600) // whatever the umask
-	if err := record.LockWait(fd); err != nil {
-		_ = syscall.Close(fd)
-		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
-	}
-	return func() { _ = syscall.Close(fd) }, nil
+	return jobdir.LockFile(filepath.Join(dir, lockName))
 }
 
-// read reads a question that is there and holds.
-func (s *Store) read(id string) (*Question, error) {
+// Get is a question that is there and holds.
+func (s *Store) Get(id string) (*Question, error) {
 	if !ValidID(id) {
 		return nil, ErrNoQuestion
 	}
@@ -202,7 +191,7 @@ func (s *Store) load(id string) (*Question, error) {
 	} else if !there {
 		return nil, ErrNoQuestion
 	}
-	b, err := readOwn(s.path(id), maxQuestion)
+	b, err := jobdir.ReadOwn(s.path(id), maxQuestion, writable)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoQuestion
 	}
@@ -260,7 +249,7 @@ func (s *Store) Ask(start Start, why string) (*Question, error) {
 	if _, err := s.sweep(); err != nil {
 		return nil, err
 	}
-	all, _, err := s.list()
+	all, _, err := s.List()
 	if err != nil {
 		return nil, err
 	}
@@ -305,19 +294,14 @@ func (s *Store) write(q *Question, sync bool) error {
 	return jobdir.ReplaceFile(s.path(q.ID), jobdir.Line(q), sync)
 }
 
-// Get is one question.
-func (s *Store) Get(id string) (*Question, error) { return s.read(id) }
-
 // List lists the questions, oldest first, and what is wrong with files among them.
-func (s *Store) List() ([]*Question, []error, error) { return s.list() }
-
-func (s *Store) list() (all []*Question, damaged []error, err error) {
+func (s *Store) List() (all []*Question, damaged []error, err error) {
 	ids, _, err := s.names()
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range ids {
-		switch q, err := s.read(id); {
+		switch q, err := s.Get(id); {
 		case errors.Is(err, ErrNoQuestion):
 		case err != nil:
 			damaged = append(damaged, err)
@@ -342,7 +326,7 @@ func (s *Store) Answer(id string, approve bool, by Who, via string, first func(*
 		return nil, err
 	}
 	defer unlock()
-	q, err := s.read(id)
+	q, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +347,7 @@ func (s *Store) Answer(id string, approve bool, by Who, via string, first func(*
 
 // Check reports whether the start may use the approval, and changes nothing.
 func (s *Store) Check(id string, start *Start) error {
-	q, err := s.read(id)
+	q, err := s.Get(id)
 	if err != nil {
 		return err
 	}
