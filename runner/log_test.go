@@ -248,19 +248,21 @@ func TestL5LogCutInAFlood(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
 	j := r.run(helperArgv("lines", strconv.Itoa(4<<20))...)
+	late := false // the last cut came, perhaps, after the end
 	for range 30 {
-		if _, ok := j.exit(); ok {
+		if late {
 			break
 		}
 		j.logSizeOrEnd(256 << 10)
 		if err := os.Truncate(j.file(record.Log), 0); err != nil {
 			t.Fatal(err)
 		}
+		_, late = j.exit()
 	}
 	e := j.wantExit(0)
 	j.gone()
 	b := []byte(j.log())
-	if int64(len(b)) != e.LogBytes {
+	if int64(len(b)) != e.LogBytes && !late {
 		t.Errorf("log has %d bytes, exit says %d", len(b), e.LogBytes)
 	}
 	if i := bytes.IndexByte(b, 0); i >= 0 || j.dropped().Hole != nil {
