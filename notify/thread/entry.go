@@ -90,7 +90,15 @@ func (e *Entry) UnmarshalJSON(b []byte) error {
 // JobEnd is the end of a job, to be posted.
 type JobEnd struct {
 	Job   jobdir.ID
+	Space string // where it ran, "": in this one
 	Text  string
 	Hops  int   // those that the starter had
 	After int64 // the newest entry when the job began: its own comes later, if it is there
+}
+
+func (j *JobEnd) key() string {
+	if j.Space == "" {
+		return string(j.Job)
+	}
+	return j.Space + "/" + string(j.Job)
 }

@@ -41,7 +41,7 @@ const (
 
 // Item is something that a member has to take up.
 type Item struct {
-	ID       string `json:"item"` // "e412": a mention in entry 412, or the id of a job
+	ID       string `json:"item"` // "e412": entry 412 mentions it or, of KindJobEnd, tells of a job of another Space; else the id of a job
 	Kind     string `json:"kind"` // KindMention or KindJobEnd
 	To       string `json:"to"`
 	From     Author `json:"from"`
@@ -56,6 +56,7 @@ type Item struct {
 	JobState string `json:"job_state"`
 	ExitCode *int   `json:"exit_code"`
 	Offset   int64  `json:"offset"`
+	Space    string `json:"space,omitempty"` // where the job ran, if in another Space than this
 	Wake     Wake   `json:"wake"`
 }
 
@@ -649,9 +650,9 @@ func (t *Thread) Answer(by Author, id, text string) (Posted, error) {
 		return Posted{}, &AnsweredError{id, it.Reply}
 	}
 	d.ReplyTo = it.Seq
-	d.key = "answer/" + by.Member + "/" + id
+	d.Key = "answer/" + by.Member + "/" + id
 	var res Posted
-	seq, err := w.findKey(d.key, it.Seq)
+	seq, err := w.findKey(d.Key, it.Seq)
 	if err != nil {
 		return res, err
 	}

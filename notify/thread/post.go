@@ -22,6 +22,11 @@ type Post struct {
 	Text    string
 	ReplyTo int64 // an entry, 0 none
 	Claims  bool  // a CLAIM that overlaps a live one of somebody else is refused, not posted
+
+	// Key, where there is one, is what this is posted once for: where an entry
+	// that comes after After has it, that one is what became of the post.
+	Key   string
+	After int64
 }
 
 // Posted is what became of a post.
@@ -48,7 +53,6 @@ type draft struct {
 	unknown  []string
 	claims   []statement
 	at       time.Time
-	key      string
 }
 
 // check refuses what cannot be posted, before anything is written.
@@ -115,20 +119,71 @@ func (d *draft) address(t *Thread) error {
 // *TooLongError, ErrNoEntry (of ReplyTo) or an *OverlapError, and leaves nothing
 // behind.
 func (t *Thread) Post(p Post) (Posted, error) {
-	d, err := t.check(p)
-	if err != nil {
-		return Posted{}, err
+	var d *draft
+	var err error
+	if p.Key == "" {
+		if d, err = t.check(p); err != nil {
+			return Posted{}, err
+		}
 	}
 	w, err := t.open()
 	if err != nil {
 		return Posted{}, err
 	}
 	defer w.close()
+	if p.Key != "" {
+		seq, err := w.findKey(p.Key, p.After)
+		if err != nil {
+			return Posted{}, err
+		}
+		if seq > 0 {
+			return w.again(p.Author, seq)
+		}
+		// Only now: what it says may have been right when it was posted.
+		if d, err = t.check(p); err != nil {
+			return Posted{}, err
+		}
+	}
 	return w.post(d)
 }
 
+// again is what became of a post that is there, as far as it can still be told.
+func (w *writer) again(by Author, seq int64) (Posted, error) {
+	e, err := w.entry(seq)
+	if err != nil {
+		return Posted{}, err
+	}
+	res := Posted{Entry: e}
+	for _, name := range res.Entry.Mentions {
+		if it, err := w.t.Item(name, mentionItem(seq)); err == nil {
+			res.Items = append(res.Items, it)
+		}
+	}
+	l, err := w.ledger(0)
+	if err != nil {
+		return res, err
+	}
+	list, _ := statements(res.Entry.Text, res.Entry.At().Local())
+	for i := range list {
+		s := &list[i]
+		o := Outcome{Verb: s.verb, What: s.what, Files: []string{}, Overlaps: []Overlap{}, Over: []Claim{}}
+		switch s.verb {
+		case verbClaim:
+			o.Files, o.Until = s.files, s.until
+			o.Live = slices.ContainsFunc(l.Claims, func(c Claim) bool { return c.Seq == seq && SameWhat(c.What, s.what) })
+		default: // that it ended a claim is not known any more, nor that it did not
+			o.Ended, o.Owner = s.verb != verbBlocked, by.Member
+		}
+		res.Claims = append(res.Claims, o)
+	}
+	return res, nil
+}
+
+// mentionItem is the id of the item for a mention in an entry.
+func mentionItem(seq int64) string { return "e" + strconv.FormatInt(seq, 10) }
+
 func (w *writer) post(d *draft) (Posted, error) {
-	e := &Entry{AtMS: d.at.UnixMilli(), Author: d.Author, Text: d.Text, Mentions: d.mentions, ReplyTo: d.ReplyTo, Key: d.key}
+	e := &Entry{AtMS: d.at.UnixMilli(), Author: d.Author, Text: d.Text, Mentions: d.mentions, ReplyTo: d.ReplyTo, Key: d.Key}
 	res := Posted{Unknown: d.unknown}
 	reply := -1
 	if d.ReplyTo > 0 {
@@ -258,7 +313,7 @@ func (w *writer) workThrough(e *Entry) ([]Outcome, []Item, error) {
 
 // deliver puts the item of a mention into an inbox.
 func (w *writer) deliver(e *Entry, name string) (Item, error) {
-	it := Item{ID: "e" + strconv.FormatInt(e.Seq, 10), Kind: KindMention, To: name, From: e.Author,
+	it := Item{ID: mentionItem(e.Seq), Kind: KindMention, To: name, From: e.Author,
 		Seq: e.Seq, Text: e.Text, AtMS: e.AtMS, Job: e.Job, State: Unread}
 	there, err := w.item(name, it.ID)
 	switch {
@@ -294,7 +349,8 @@ type PostedJob struct {
 }
 
 // PostJob posts the end of a job, unless it is there. Its key is the id of the
-// job; mentions and claims in it are none.
+// job, behind the Space that it ran in where that is another; mentions and claims
+// in it are none.
 func (t *Thread) PostJob(j JobEnd) (seq int64, existed bool, err error) {
 	done, err := t.PostJobs([]JobEnd{j})
 	if err != nil {
@@ -315,7 +371,7 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 	var entries []*Entry
 	done := make([]PostedJob, len(jobs))
 	for i, j := range jobs {
-		key := string(j.Job)
+		key := j.key()
 		if fresh[key] != nil {
 			continue
 		}
@@ -323,7 +379,7 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 			return nil, err
 		}
 		if done[i].Existed = done[i].Seq > 0; !done[i].Existed {
-			fresh[key] = &Entry{AtMS: t.now().UnixMilli(), Author: Author{daemonName, Daemon}, Text: j.Text, Job: key, Hops: j.Hops, Key: key}
+			fresh[key] = &Entry{AtMS: t.now().UnixMilli(), Author: Author{daemonName, Daemon}, Text: j.Text, Job: string(j.Job), Hops: j.Hops, Key: key}
 			entries = append(entries, fresh[key])
 		}
 	}
@@ -341,7 +397,7 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 	}
 	told := make(map[string]bool, len(entries))
 	for i, j := range jobs {
-		if e := fresh[string(j.Job)]; e != nil {
+		if e := fresh[j.key()]; e != nil {
 			done[i] = PostedJob{e.Seq, told[e.Key]}
 			told[e.Key] = true
 		}
@@ -371,7 +427,7 @@ func (c *keyCache) add(key string, seq int64) {
 // findKey is the seq of the entry with this key that comes after another, 0 if
 // there is none.
 func (w *writer) findKey(key string, after int64) (int64, error) {
-	c := &w.t.keys
+	c := w.t.keys
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	after = min(max(after, 0), w.Seq)

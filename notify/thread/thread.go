@@ -38,13 +38,19 @@ type Thread struct {
 
 	root *jobdir.Root
 	now  func() time.Time
-	keys keyCache
+	keys *keyCache
 }
 
 // Open is the thread of a root. It does no I/O: directories are made when
 // something is first written.
 func Open(root *jobdir.Root) *Thread {
-	return &Thread{root: root, now: time.Now}
+	return &Thread{root: root, now: time.Now, keys: new(keyCache)}
+}
+
+// Again is the same thread with a Warn of its own. The two share what they
+// remember of it, so that a process that lives on reads no key twice.
+func (t *Thread) Again() *Thread {
+	return &Thread{root: t.root, now: t.now, keys: t.keys}
 }
 
 func (t *Thread) path(elem ...string) string {
