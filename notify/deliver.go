@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,7 +62,7 @@ type delivery struct {
 // deliver brings messages of jobs that have ended on: into the thread, then into
 // inboxes. What is left then, sinks and wakers, takes its own time. Each step
 // finds what an earlier pass has done, so that it may be cut short anywhere.
-func (f *follower) deliver(list []*followed, now time.Time) {
+func (f *follower) deliver(ctx context.Context, list []*followed, now time.Time) {
 	if len(list) == 0 {
 		return
 	}
@@ -99,7 +100,7 @@ func (f *follower) deliver(list []*followed, now time.Time) {
 		if err := jobdir.SyncDir(filepath.Join(f.root.Path(), record.Jobs)); err != nil {
 			f.sayOnce("%v", err)
 		}
-		made = f.post(made, passes, now)
+		made = f.post(ctx, made, passes, now)
 	}
 	if len(made) == 0 {
 		return
@@ -168,8 +169,8 @@ func (fd *followed) keepsFailed() bool {
 }
 
 // post puts the messages that are not in the thread there, all at once, and
-// returns those that are.
-func (f *follower) post(list []*followed, passes map[*followed]*delivery, now time.Time) (posted []*followed) {
+// returns those that are. Where the thread is that of a parent, they come later.
+func (f *follower) post(ctx context.Context, list []*followed, passes map[*followed]*delivery, now time.Time) (posted []*followed) {
 	var fresh []*followed
 	var ends []thread.JobEnd
 	for _, fd := range list {
@@ -180,7 +181,16 @@ func (f *follower) post(list []*followed, passes map[*followed]*delivery, now ti
 			posted = append(posted, fd)
 		}
 	}
-	done, err := f.thread.PostJobs(ends)
+	var done []thread.PostedJob
+	parent, err := f.parent()
+	switch {
+	case err != nil || len(fresh) == 0:
+	case parent != nil:
+		f.tellParent(ctx, parent, fresh, passes)
+		return posted
+	default:
+		done, err = f.thread.PostJobs(ends)
+	}
 	if err != nil {
 		for _, fd := range fresh {
 			t := &fd.entry.Thread

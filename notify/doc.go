@@ -19,6 +19,10 @@
 // A sink that does not answer delays neither the thread nor another sink. What is
 // for one whose file cannot be read waits until that is repaired or removed.
 //
+// In a root that has joined the thread of another Space ([Hooks.Parent]), thread
+// and inboxes are those over there, and the parent's daemon sees to it that a
+// message is there once; it waits here until that has said so. Sinks stay.
+//
 // # What is not
 //
 // Nothing is delivered while no daemon runs; what is in the outbox waits. A

@@ -104,8 +104,10 @@ type follower struct {
 	lanes      map[string]*lane      // by sink
 	configs    map[string]configured // the sinks, as they were at configsAt
 	configsAt  time.Time
-	configsOf  time.Time // when their directory had last changed then, zero where there was none
-	notifying  bool      // a desktop notification is being shown
+	configsOf  time.Time   // when their directory had last changed then, zero where there was none
+	telling    bool        // the parent is being told
+	behind     []*followed // that wait for that
+	notifying  bool        // a desktop notification is being shown
 	waking     map[string]bool
 	unnoted    map[string]*wakeRun // by item: wakers that were run, which could not be noted
 	wakesDirty bool
@@ -281,7 +283,7 @@ func (f *follower) step(ctx context.Context, now time.Time) time.Time {
 	for _, fd := range ready[min(batch, len(ready)):] {
 		fd.due = now
 	}
-	f.deliver(ready[:min(batch, len(ready))], now)
+	f.deliver(ctx, ready[:min(batch, len(ready))], now)
 	f.keep(ctx)
 	sendAt := f.sendAll(ctx, now)
 	f.wakeAll(ctx, now)

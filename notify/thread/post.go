@@ -452,6 +452,17 @@ func (w *writer) findKey(key string, after int64) (int64, error) {
 	return 0, nil
 }
 
+// FindKey is the seq of the entry with this key that comes after another, 0 if
+// there is none.
+func (t *Thread) FindKey(key string, after int64) (int64, error) {
+	w, err := t.open()
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	return w.findKey(key, after)
+}
+
 // eachKey adds the keys of the entries after one, up to another.
 func (w *writer) eachKey(after, to int64, keys map[string]int64) error {
 	from, err := search(w.log, w.Offset, after+1)

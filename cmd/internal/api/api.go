@@ -26,6 +26,14 @@ type Actions struct {
 	now  func() time.Time
 
 	bound *thread.Author // who asks, in every call; nil: see Identity
+
+	entries *thread.Thread // what thread returns is the same as
+	carry   Carrier        // nil: runCarrier
+	local   bool           // the thread is that of this root, whatever it has joined
+
+	// The key of what is posted, "" for none: see thread.Post.
+	key      string
+	keyAfter int64
 }
 
 // Open opens the root that the environment names: $SPACE_JOB_HOME, else
@@ -44,7 +52,7 @@ func OpenRoot(path string) (*Actions, error) {
 	if err != nil {
 		return nil, fault(err)
 	}
-	return &Actions{root: root, now: time.Now}, nil
+	return &Actions{root: root, now: time.Now, entries: thread.Open(root)}, nil
 }
 
 // job is the job that a caller named, or the newest one for "".

@@ -59,7 +59,7 @@ func (a *Actions) Tend() {
 
 // TendAll is Tend that sees to wakes that were not run, too: one look more.
 func (a *Actions) TendAll() {
-	if notify.Waiting(a.root) || a.thread().WakesWaiting() {
+	if notify.Waiting(a.root) || a.thread().WakesWaiting() || a.linked() {
 		a.tend()
 	}
 }

@@ -114,6 +114,7 @@ func (a *Actions) examine(ctx context.Context, res *DoctorResult, runs bool) {
 		return
 	}
 	a.examineDaemon(res)
+	a.examineParent(ctx, res)
 	a.examinePolicy(res)
 	a.census(res)
 }

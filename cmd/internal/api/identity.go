@@ -76,7 +76,7 @@ func (a *Actions) member(field, member string) (thread.Author, error) {
 func ParseMember(field, s string) (string, error) { return s, fault(thread.CheckName(field, s)) }
 
 // thread is the thread of the root.
-func (a *Actions) thread() *thread.Thread { return thread.Open(a.root) }
+func (a *Actions) thread() *thread.Thread { return a.entries.Again() }
 
 func isTerminal(f *os.File) bool { return Columns(f) > 0 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"space-job/cmd/internal/link"
 	"space-job/notify/thread"
 )
 
@@ -22,8 +23,9 @@ type MemberRequest struct {
 // MemberResult is a member that there is.
 type MemberResult struct {
 	thread.Member
-	Login    bool     `json:"login"` // it is the login name
-	Replaced bool     `json:"-"`     // it was there before
+	Login    bool     `json:"login"`           // it is the login name
+	Space    string   `json:"space,omitempty"` // from where it has joined, "": it is of this Space
+	Replaced bool     `json:"-"`               // it was there before
 	Warnings []string `json:"-"`
 }
 
@@ -55,10 +57,23 @@ type MembersResult struct {
 // MemberList lists the members, by name.
 func (a *Actions) MemberList() (MembersResult, error) {
 	var res MembersResult
+	if p, err := a.parent(); err != nil {
+		return res, err
+	} else if p != nil {
+		return p.membersAbove()
+	}
+	children, err := a.children()
+	if err != nil {
+		return res, err
+	}
+	from := make(map[string]string, len(children))
+	for i := range children {
+		from[children[i].Member] = children[i].Space
+	}
 	all, err := a.warned(&res.Warnings).Members()
 	login := thread.LoginName()
 	for _, m := range all {
-		res.Members = append(res.Members, MemberResult{Member: m, Login: m.Name == login})
+		res.Members = append(res.Members, MemberResult{Member: m, Login: m.Name == login, Space: from[m.Name]})
 	}
 	return res, fault(err)
 }
@@ -97,6 +112,11 @@ func (a *Actions) Inbox(ctx context.Context, req InboxRequest) (InboxResult, err
 	if err != nil {
 		return res, err
 	}
+	if p, err := a.above(who.Member); err != nil {
+		return res, err
+	} else if p != nil {
+		return p.inboxAbove(ctx, who.Member, req)
+	}
 	t := a.warned(&res.Warnings)
 	var it thread.Item
 	switch {
@@ -131,6 +151,18 @@ func (a *Actions) InboxAnswer(member, item, text string) (PostResult, error) {
 	var res PostResult
 	who, err := a.asMember(member)
 	if err != nil {
+		return res, err
+	}
+	if p, err := a.above(who.Member); err != nil {
+		return res, err
+	} else if p != nil {
+		if strings.TrimSpace(text) == "" {
+			return res, invalid("text", text, "is empty")
+		}
+		res, err := p.sayAbove(who.Member, link.AnswerItem, link.SayArgs{Item: item, Text: text}, true)
+		if err == nil {
+			a.noteAnswered(who.Member, item)
+		}
 		return res, err
 	}
 	posted, err := a.warned(&res.Warnings).Answer(who, item, text)

@@ -34,12 +34,20 @@ func (a *Actions) notifier(req *StartRequest, cmd *jobdir.Cmd) (notify.Entry, er
 	if err != nil {
 		return none, err
 	}
+	above, err := a.parent()
+	if err != nil {
+		return none, err
+	}
 	t := a.thread()
 	for _, name := range req.Wake {
 		if err := thread.CheckName("wake", name); err != nil {
 			return none, fault(err)
 		}
-		if _, err := t.Member(name); errors.Is(err, thread.ErrNoMember) {
+		if _, err := t.Member(name); errors.Is(err, thread.ErrNoMember) && above != nil {
+			if err := above.checkMember("wake", name); err != nil {
+				return none, err
+			}
+		} else if errors.Is(err, thread.ErrNoMember) {
 			e := invalid("wake", name, "is no member here")
 			e.Hint = "see who is: space-job member list"
 			return none, e
@@ -60,6 +68,12 @@ func (a *Actions) notifier(req *StartRequest, cmd *jobdir.Cmd) (notify.Entry, er
 		if hops, err = t.HopsOf(who.Member); err != nil {
 			return none, fault(err)
 		}
+	}
+	if above != nil {
+		if took, ok := a.takenBy(who.Member); ok && above.token(who.Member) != "" {
+			hops = took.Hops
+		}
+		return notify.NewEntry(who.Member, who.Kind, cmd.Wake, hops, a.lastHeard(), a.now()), nil
 	}
 	after, err := t.End()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"space-job/cmd/internal/link"
 	"space-job/notify/thread"
 )
 
@@ -36,6 +37,11 @@ func (a *Actions) ThreadRead(ctx context.Context, req ThreadRequest) (ThreadResu
 	}
 	if req.N < 0 || req.N > thread.MaxRead {
 		return res, invalid("n", strconv.FormatInt(req.N, 10), "is not within 1.."+strconv.Itoa(thread.MaxRead))
+	}
+	if p, err := a.parent(); err != nil {
+		return res, err
+	} else if p != nil {
+		return p.readAbove(ctx, req)
 	}
 	t := a.warned(&res.Warnings)
 	r := thread.Range{After: req.After, Before: req.Before, N: int(req.N)}
@@ -98,6 +104,9 @@ type PostResult struct {
 	Unknown  []string         `json:"unknown"` // names that nobody has
 	Claims   []thread.Outcome `json:"claims"`
 	Warnings []string         `json:"warnings"`
+
+	// Waits: the parent could not be reached. Seq is 0, and it is posted later.
+	Waits bool `json:"waits,omitempty"`
 }
 
 // MentionResult is what became of one mention.
@@ -111,6 +120,14 @@ type MentionResult struct {
 
 // ThreadPost posts to the thread.
 func (a *Actions) ThreadPost(req PostRequest) (PostResult, error) {
+	if p, err := a.parent(); err != nil {
+		return PostResult{}, err
+	} else if p != nil {
+		if strings.TrimSpace(req.Text) == "" {
+			return PostResult{}, invalid("text", req.Text, "is empty")
+		}
+		return p.sayAbove(req.Member, link.Post, link.SayArgs{Text: req.Text, ReplyTo: req.ReplyTo}, true)
+	}
 	return a.post(req, false)
 }
 
@@ -120,7 +137,7 @@ func (a *Actions) post(req PostRequest, claim bool) (PostResult, error) {
 	if err != nil {
 		return res, err
 	}
-	p := thread.Post{Author: who, Text: req.Text, Claims: claim}
+	p := thread.Post{Author: who, Text: req.Text, Claims: claim, Key: a.key, After: a.keyAfter}
 	if req.ReplyTo != nil {
 		if p.ReplyTo = *req.ReplyTo; p.ReplyTo < 1 {
 			return res, invalid("reply_to", strconv.FormatInt(p.ReplyTo, 10), "is no entry: they begin with 1")
@@ -200,6 +217,11 @@ func (a *Actions) ThreadClaim(req ClaimRequest) (PostResult, error) {
 	case req.Until == "":
 		return PostResult{}, &Error{Code: InvalidArgument, Message: "until: nothing is given", Hint: "say until when: --until 15:04, 30m, +2h or 2026-05-04T15:04:00+02:00"}
 	}
+	if p, err := a.parent(); err != nil {
+		return PostResult{}, err
+	} else if p != nil { // also the time, which is one of the parent's clock
+		return p.sayAbove(req.Member, link.Claim, link.SayArgs{What: req.What, Files: req.Files, Branch: req.Branch, Until: req.Until}, false)
+	}
 	text, err := thread.ClaimText(req.What, req.Files, req.Branch, req.Until, a.now())
 	if err != nil {
 		return PostResult{}, fault(err)
@@ -212,7 +234,16 @@ func (a *Actions) ThreadDone(member, what, result, next string) (PostResult, err
 	if next == "" {
 		return PostResult{}, &Error{Code: InvalidArgument, Message: "next: nothing is given", Hint: `say what comes next: --next "review"; or --next nothing`}
 	}
-	return a.statement(member, "DONE", []part{{"what", what}, {"result", result}, {"next", next}}, what+" | "+result+" | next: "+next)
+	parts := []part{{"what", what}, {"result", result}, {"next", next}}
+	if p, err := a.parent(); err != nil {
+		return PostResult{}, err
+	} else if p != nil {
+		if err := checkParts(parts); err != nil {
+			return PostResult{}, err
+		}
+		return p.sayAbove(member, link.Done, link.SayArgs{What: what, Result: result, Next: next}, true)
+	}
+	return a.statement(member, "DONE", parts, what+" | "+result+" | next: "+next)
 }
 
 // ThreadRelease posts a RELEASE, which ends the caller's claim of that what. It
@@ -224,6 +255,18 @@ func (a *Actions) ThreadRelease(member, what string) (PostResult, error) {
 	}
 	if err := (part{"what", what}).check(); err != nil {
 		return PostResult{}, err
+	}
+	if p, err := a.parent(); err != nil {
+		return PostResult{}, err
+	} else if p != nil {
+		return p.sayAbove(member, link.Release, link.SayArgs{What: what}, false)
+	}
+	if a.key != "" { // it may be released by this very call, whose answer was lost
+		if seq, err := a.thread().FindKey(a.key, a.keyAfter); err != nil {
+			return PostResult{}, fault(err)
+		} else if seq > 0 {
+			return a.statement(member, "RELEASE", []part{{"what", what}}, what)
+		}
 	}
 	claims, err := a.thread().Claims()
 	if err != nil {
@@ -256,13 +299,22 @@ func (a *Actions) ThreadBlocked(member, what, needs, from string) (PostResult, e
 	if err := thread.CheckName("from", from); err != nil {
 		return PostResult{}, invalid("from", from, "is no name of a member")
 	}
+	parts := []part{{"what", what}, {"needs", needs}}
+	if p, err := a.parent(); err != nil {
+		return PostResult{}, err
+	} else if p != nil {
+		if err := checkParts(parts); err != nil {
+			return PostResult{}, err
+		}
+		return p.sayAbove(member, link.Blocked, link.SayArgs{What: what, Needs: needs, From: from}, true)
+	}
 	t := a.thread()
 	if _, err := t.Member(from); errors.Is(err, thread.ErrNoMember) {
 		e := invalid("from", from, "is no member here")
 		e.Hint = "see who is: space-job member list"
 		return PostResult{}, e
 	}
-	return a.statement(member, "BLOCKED", []part{{"what", what}, {"needs", needs}}, what+" | needs: "+needs+" | from @"+from)
+	return a.statement(member, "BLOCKED", parts, what+" | needs: "+needs+" | from @"+from)
 }
 
 // part is one part of a line about a claim.
@@ -281,12 +333,19 @@ func (p part) check() error {
 }
 
 func (a *Actions) statement(member, verb string, parts []part, rest string) (PostResult, error) {
-	for _, p := range parts {
-		if err := p.check(); err != nil {
-			return PostResult{}, err
-		}
+	if err := checkParts(parts); err != nil {
+		return PostResult{}, err
 	}
 	return a.post(PostRequest{Member: member, Text: verb + " " + rest}, false)
+}
+
+func checkParts(parts []part) error {
+	for _, p := range parts {
+		if err := p.check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ClaimsResult are the live claims.
@@ -298,6 +357,11 @@ type ClaimsResult struct {
 // ThreadClaims are the live claims, oldest first.
 func (a *Actions) ThreadClaims() (ClaimsResult, error) {
 	res := ClaimsResult{}
+	if p, err := a.parent(); err != nil {
+		return res, err
+	} else if p != nil {
+		return p.claimsAbove()
+	}
 	claims, err := a.warned(&res.Warnings).Claims()
 	res.Claims = append([]thread.Claim{}, claims...)
 	return res, fault(err)

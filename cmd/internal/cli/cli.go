@@ -82,6 +82,9 @@ func (s *session) dispatch(args []string) (int, error) {
 		s.talk(overview())
 		return exitUsage, nil
 	}
+	if args[0] == "link" && len(args) == 1 && !s.json {
+		return answerLink(), nil
+	}
 	given := args
 	c, args := find(args)
 	switch {

@@ -19,7 +19,7 @@ func memberCommand() *command {
 			{"space-job member list", ""},
 		},
 		exits: standardExits,
-		sub:   []*command{memberAddCommand(), memberListCommand(), memberRemoveCommand()},
+		sub:   []*command{memberAddCommand(), memberListCommand(), memberRemoveCommand(), memberRevokeCommand()},
 	}
 }
 
@@ -86,7 +86,7 @@ func memberListCommand() *command {
 		usage:   []string{"member list"},
 		summary: "list the members",
 		about: []string{
-			"Lists all members by name, with --json one document for each on a line of its own: name, kind, wake_command, wake_pane, wake_socket (of the tmux server that has the pane), added_at, login (it is your login name).",
+			"Lists all members by name, with --json one document for each on a line of its own: name, kind, wake_command, wake_pane, wake_socket (of the tmux server that has the pane), added_at, login (it is your login name), space (from which it has joined this thread, if from another).",
 		},
 		examples: []example{{"space-job member list", ""}},
 		exits:    plainExits,
@@ -119,6 +119,8 @@ func (o *memberListOptions) Run(s *session, _ []string) (int, error) {
 			by = "the command " + oneLine(m.WakeCommand)
 		case m.WakePane != "":
 			by = "the tmux pane " + oneLine(m.WakePane)
+		case m.Space != "":
+			by = "the daemon of its Space, " + m.Space
 		}
 		name := m.Name
 		if m.Login {

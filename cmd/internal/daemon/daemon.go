@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"space-job/cmd/internal/api"
+	"space-job/cmd/internal/link/carrier"
 	"space-job/cmd/internal/mcp"
 	"space-job/cmd/internal/policy"
 	"space-job/jobdir"
@@ -60,10 +62,14 @@ type options struct {
 }
 
 // Main runs the program that os.Args names, and exits: the daemon or, for
-// space-job mcp, the MCP server of one client.
+// space-job mcp, the MCP server of one client, or one call to another Space that
+// space-job wants made.
 func Main() {
 	if len(os.Args) > 1 && os.Args[1] == "mcp" {
 		mcp.Main(os.Args[2:], Version())
+	}
+	if len(os.Args) > 1 && os.Args[1] == "link" {
+		carrier.Main()
 	}
 	os.Exit(run(os.Args[1:]))
 }
@@ -179,13 +185,23 @@ func serve(o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	// Caught and not ignored: what the daemon runs would ignore them, too.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	news := make(chan os.Signal, 1) // about the link: see api
+	signal.Notify(news, syscall.SIGHUP)
 	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
 	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
 	l.Printf("%s follows %s", Version(), root.Path())
 	go mcp.ServeHTTP(ctx, Version(), l)
+	actions, err := api.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	actions.Carry(carrier.Do)
+	h := hooks(root, l)
+	h.Parent = parentOf(actions)
+	go (&child{actions: actions, hooks: h, log: l}).run(ctx, news)
 	done := make(chan error, 1)
-	go func() { done <- notify.Follow(ctx, root, hooks(root, l)) }()
+	go func() { done <- notify.Follow(ctx, root, h) }()
 	select {
 	case err = <-done:
 	case <-ctx.Done():

@@ -41,6 +41,8 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+
+	"space-job/notify/thread"
 )
 
 // The calls. Each has the arguments and the result that stand beside it.
@@ -83,6 +85,17 @@ type Answer struct {
 	Warnings []string        `json:"warnings,omitempty"`
 	End      int64           `json:"end"` // the newest entry of the parent's thread
 	Error    *Fault          `json:"error,omitempty"`
+
+	// Unanswered is said by a program that carries a call for another: there was
+	// no answer, and the parent may (Sent) have done what it was asked for.
+	Unanswered string `json:"unanswered,omitempty"`
+	Sent       bool   `json:"sent,omitempty"`
+}
+
+// Unanswered is the answer of a call that had none.
+func Unanswered(err error) Answer {
+	var u *UnreachableError
+	return Answer{Unanswered: err.Error(), Sent: errors.As(err, &u) && u.Sent}
 }
 
 // Fault is why a call failed, in the codes and words of package api.
@@ -141,6 +154,12 @@ type InboxArgs struct {
 type ArrivalsArgs struct {
 	Known    []string `json:"known"` // ids
 	FollowMS int64    `json:"follow_ms"`
+}
+
+// ArrivalsResult are those, and by id all items that are not answered.
+type ArrivalsResult struct {
+	Items []thread.Item `json:"items"`
+	Open  []string      `json:"open"`
 }
 
 // JobEndArgs are the message of a job of the child that has ended, and who is to

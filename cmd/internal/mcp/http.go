@@ -20,6 +20,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"space-job/cmd/internal/api"
+	"space-job/cmd/internal/link/carrier"
 )
 
 const (
@@ -48,6 +49,7 @@ func serveHTTP(ctx context.Context, version string, l *log.Logger) error {
 	if err != nil {
 		return err
 	}
+	actions.Carry(carrier.Do)
 	port, there, err := actions.HTTPPort()
 	if err != nil || !there {
 		return err
@@ -119,6 +121,10 @@ func newEndpoint(actions *api.Actions, version string) *endpoint {
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/link" { // it may be called by another name, behind a proxy
+		e.serveLink(w, r)
+		return
+	}
 	if why := foreign(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
 		return

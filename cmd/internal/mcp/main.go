@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"space-job/cmd/internal/api"
+	"space-job/cmd/internal/link/carrier"
 )
 
 // Main serves one client on stdio, and exits: 0 when the client has hung up or
@@ -37,6 +38,7 @@ func serveStdio(args []string, version string) error {
 	if err != nil {
 		return err
 	}
+	actions.Carry(carrier.Do)
 	s, err := New(actions, member, version, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err

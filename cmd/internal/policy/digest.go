@@ -10,12 +10,12 @@ import (
 	"os"
 )
 
-// digest is the SHA-256 of a salt and texts, each behind its length.
+// Digest is the SHA-256 of a salt and texts, each behind its length.
 //
 // It is computed here, as the packages of the standard library that do so are a
 // part of every start of the program that links them, and only a start that a
 // person is asked about needs one.
-func digest(salt string, parts []string) string {
+func Digest(salt string, parts []string) string {
 	var b []byte
 	for _, p := range append([]string{salt}, parts...) {
 		b = binary.BigEndian.AppendUint64(b, uint64(len(p)))

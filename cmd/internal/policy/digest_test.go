@@ -14,7 +14,7 @@ func TestDigest(t *testing.T) {
 			t.Fatalf("%d bytes: %s, want %x", len(b), sha256(b), want)
 		}
 	}
-	if digest("s", []string{"a", "b"}) == digest("s", []string{"ab", ""}) || digest("s", []string{"a"}) == digest("t", []string{"a"}) {
+	if Digest("s", []string{"a", "b"}) == Digest("s", []string{"ab", ""}) || Digest("s", []string{"a"}) == Digest("t", []string{"a"}) {
 		t.Error("two are the same")
 	}
 }

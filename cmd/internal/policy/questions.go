@@ -128,14 +128,14 @@ func ValidID(s string) bool { return len(s) == 17 && s[0] == 'a' && record.IsHex
 func (s *Start) digests(salt string) (values, all string) {
 	list := slices.Clone(s.Values)
 	slices.Sort(list)
-	values = digest(salt, list)
+	values = Digest(salt, list)
 	return values, s.digest(salt, values)
 }
 
 func (s *Start) digest(salt, values string) string {
 	var b bytes.Buffer
 	_ = json.Compact(&b, s.Until) // a reader may have put blanks into it
-	return digest(salt, append([]string{values, "command", s.Command, "until", b.String(), "cwd", s.Cwd, s.Real,
+	return Digest(salt, append([]string{values, "command", s.Command, "until", b.String(), "cwd", s.Cwd, s.Real,
 		"space", s.Space, "by", s.By.Member, s.By.Kind, "env", strings.Join(s.Env, "\x00"), "argv"}, s.Argv...))
 }
 

@@ -1,0 +1,218 @@
+// Package carrier brings the calls of package link to where a parent is: over
+// HTTP, or to a program behind an exec prefix. It is a package apart as it links
+// net/http, which the space-job command does not: that runs [Main], in the program
+// space-jobd, for one call.
+//
+// A call that has no answer is a *link.UnreachableError, which says whether the
+// parent may have done what it was asked for. Neither addresses nor tokens are in
+// arguments or errors of it, but for the prefix itself.
+package carrier
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"space-job/cmd/internal/link"
+)
+
+const (
+	dialWithin   = 3 * time.Second
+	answerWithin = 15 * time.Second // beyond what a call waits for by itself
+	maxAnswer    = 16 << 20
+)
+
+// client keeps connections open: a daemon calls again and again.
+var client = &http.Client{
+	Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment, // which leaves loopback alone
+		DialContext:         (&net.Dialer{Timeout: dialWithin}).DialContext,
+		TLSHandshakeTimeout: dialWithin,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+	},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+// Do makes one call. Its error is that of ctx, a *link.UnreachableError, or says
+// what is wrong with the request.
+func Do(ctx context.Context, r link.Request) (link.Answer, error) {
+	address, err := link.ParseAddress(r.Address)
+	if err != nil {
+		return link.Answer{}, fmt.Errorf("address: %w", err)
+	}
+	within := answerWithin
+	var waits struct {
+		FollowMS int64 `json:"follow_ms"`
+	}
+	if len(r.Args) > 0 && json.Unmarshal(r.Args, &waits) == nil {
+		within += time.Duration(waits.FollowMS) * time.Millisecond
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	var a link.Answer
+	if address.Exec != nil {
+		a, err = overExec(limited, address.Exec, r)
+	} else {
+		a, err = overHTTP(limited, address.URL, r)
+	}
+	var unreachable *link.UnreachableError
+	switch {
+	case ctx.Err() != nil:
+		return a, ctx.Err()
+	case errors.As(err, &unreachable) && limited.Err() != nil:
+		unreachable.Err = fmt.Errorf("no answer within %v", within)
+	}
+	return a, err
+}
+
+func overHTTP(ctx context.Context, url string, r link.Request) (link.Answer, error) {
+	body, err := json.Marshal(r.Call)
+	if err != nil {
+		return link.Answer{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/link", bytes.NewReader(body))
+	if err != nil {
+		return link.Answer{}, err
+	}
+	req.GetBody = nil // never sent again behind our back: the key is the caller's
+	req.Header.Set("Authorization", "Bearer "+r.Token)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		var op *net.OpError
+		dialled := !errors.As(err, &op) || op.Op != "dial"
+		return link.Answer{}, &link.UnreachableError{Sent: dialled, Err: pathless(err)}
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return link.Answer{}, &link.UnreachableError{Sent: true, Err: pathless(err)}
+	}
+	return parse(b, func() string { return "what answers there is no space-job (HTTP status " + res.Status + ")" })
+}
+
+// parse reads an answer; otherwise says what it is when it is none.
+func parse(b []byte, otherwise func() string) (link.Answer, error) {
+	var a link.Answer
+	if err := json.Unmarshal(b, &a); err != nil || a.Error == nil && a.Result == nil {
+		return link.Answer{}, &link.UnreachableError{Sent: true, Err: errors.New(otherwise())}
+	}
+	return a, nil
+}
+
+// pathless is an error without the address in front, which the caller names.
+func pathless(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	for {
+		under := errors.Unwrap(err)
+		if under == nil {
+			return err
+		}
+		err = under
+	}
+}
+
+func overExec(ctx context.Context, prefix []string, r link.Request) (link.Answer, error) {
+	r.Address = ""
+	line, err := json.Marshal(r)
+	if err != nil {
+		return link.Answer{}, err
+	}
+	args := append(prefix[:len(prefix):len(prefix)], "space-job", "link")
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, and we end it
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
+	c.WaitDelay = time.Second
+	// Its standard input stays open until it has answered: that it closes says that
+	// nobody waits any more.
+	in, err := c.StdinPipe()
+	if err != nil {
+		return link.Answer{}, err
+	}
+	var out, said bytes.Buffer
+	c.Stdout, c.Stderr = &limited{b: &out, left: maxAnswer}, &limited{b: &said, left: 4 << 10}
+	if err := c.Start(); err != nil {
+		return link.Answer{}, &link.UnreachableError{Err: err}
+	}
+	var sent atomic.Bool
+	go func() {
+		if _, err := in.Write(append(line, '\n')); err == nil {
+			sent.Store(true)
+		}
+	}()
+	err = c.Wait()
+	if out.Len() == 0 {
+		why := strings.TrimSpace(said.String())
+		why = why[strings.LastIndexByte(why, '\n')+1:]
+		if err != nil && why == "" {
+			why = err.Error()
+		}
+		if why == "" {
+			why = "it said nothing"
+		}
+		return link.Answer{}, &link.UnreachableError{Sent: sent.Load(), Err: errors.New(why)}
+	}
+	return parse(out.Bytes(), func() string { return "what answers there is no space-job" })
+}
+
+// limited keeps the beginning of what is written.
+type limited struct {
+	b    *bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	l.b.Write(b[:n])
+	return len(b), nil
+}
+
+// Main makes the one call that is on stdin, a link.Request in a line, writes the
+// answer to stdout and exits. A call without an answer has an answer, too: see
+// link.Unanswered.
+func Main() {
+	in := bufio.NewReaderSize(os.Stdin, 64<<10)
+	line, err := in.ReadBytes('\n')
+	var r link.Request
+	if err == nil || err == io.EOF {
+		err = json.Unmarshal(line, &r)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "space-job: error: link: read the call on stdin: "+err.Error())
+		os.Exit(2)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // who waited is gone
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	a, err := Do(ctx, r)
+	if err != nil {
+		a = link.Unanswered(err)
+	}
+	b, err := json.Marshal(a)
+	if err == nil {
+		_, err = os.Stdout.Write(append(b, '\n'))
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}

@@ -1,0 +1,53 @@
+package mcp
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"space-job/cmd/internal/link"
+)
+
+const maxLinkBody = 1 << 20
+
+// serveLink answers the calls of those who have joined the thread from other
+// Spaces: see package link. A browser sends none, and has no token.
+func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+		http.Error(w, "a request of a page is refused", http.StatusForbidden)
+		return
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "a call is POSTed", http.StatusMethodNotAllowed)
+		return
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLinkBody))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var call link.Call
+	if err := json.Unmarshal(b, &call); err != nil {
+		http.Error(w, "the body is no call: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="space-job"`)
+		http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
+		return
+	}
+	answer := e.actions.Answer(r.Context(), strings.TrimSpace(token), call)
+	if r.Context().Err() != nil {
+		return // nobody waits for it
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body)
+}
