@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -285,6 +286,14 @@ func (f *follower) tell(d *delivery, now time.Time) {
 // gets the item for that here.
 func (f *follower) wakeState(d *delivery, name string, t Target, now time.Time) Target {
 	e := d.entry
+	if e.Above {
+		if p, err := f.parent(); err != nil {
+			f.failed(&t, err, now)
+			return t
+		} else if p != nil && p.Has(name) {
+			return p.Woken(name, "e"+strconv.FormatInt(e.Seq, 10))
+		}
+	}
 	it, err := f.thread.Item(name, string(e.Job))
 	switch {
 	case err == nil && name == e.Member && f.toShow(e, it):

@@ -85,6 +85,7 @@ type Entry struct {
 	Hops        int       `json:"hops"`   // those of the starter
 	ThreadAfter int64     `json:"thread_after"`
 	CreatedAt   time.Time `json:"created_at"`
+	Above       bool      `json:"above,omitempty"` // Seq is one of the parent's thread
 	Targets
 }
 

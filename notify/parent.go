@@ -20,6 +20,10 @@ type Parent struct {
 	// starter and those who are to be woken. An error says that it has to be called
 	// again.
 	JobEnd func(context.Context, JobEnd) (JobTold, error)
+
+	// Woken is what has become of waking a member of this root for an item that it
+	// has over there, which is done beside Follow.
+	Woken func(member, item string) Target
 }
 
 // JobEnd is the end of a job for another thread.
@@ -115,7 +119,7 @@ func (f *follower) notTold(fd *followed, err error, now time.Time) {
 func (f *follower) toldParent(fd *followed, starter string, told JobTold) {
 	e := fd.entry
 	e.Thread.delivered()
-	e.Seq = told.Seq
+	e.Seq, e.Above = told.Seq, true
 	for name, t := range told.Targets {
 		_, err := f.thread.Member(name)
 		switch {

@@ -214,7 +214,7 @@ func (f *follower) wakeAll(ctx context.Context, now time.Time) {
 	// What has been done about a wake, or taken up without one, is noted.
 	for _, fd := range f.jobs {
 		for name, t := range fd.entry.Wakes {
-			if fd.ended && t.State == Pending && fd.due.IsZero() && fd.entry.Thread.State == Delivered && !pending[name+"/"+string(fd.entry.Job)] {
+			if fd.ended && t.State == Pending && fd.due.IsZero() && !fd.entry.Above && fd.entry.Thread.State == Delivered && !pending[name+"/"+string(fd.entry.Job)] {
 				if it, err := f.thread.Item(name, string(fd.entry.Job)); err != nil || name != fd.entry.Member || !f.toShow(fd.entry, it) {
 					fd.due = soon
 				}

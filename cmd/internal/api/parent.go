@@ -243,7 +243,8 @@ func runCarrier(ctx context.Context, r link.Request) (link.Answer, error) {
 // for from there on, so that the parent need not search its whole thread. One that
 // is too old, or none, costs time only.
 func (a *Actions) heardOf(end int64) {
-	if end <= 0 || end == a.lastHeard() {
+	const near = 64 // not with every entry
+	if last := a.lastHeard(); end <= 0 || end >= last && end-last < near && last > 0 {
 		return
 	}
 	if dir, err := a.root.MakeDir(linkDir); err == nil {
@@ -565,6 +566,10 @@ func (a *Actions) Leave(ctx context.Context, member string, drop bool) (LeaveRes
 		if _, err := p.call(ctx, m.Token, link.Leave, nil, nil); err != nil {
 			if ctx.Err() != nil {
 				return res, err
+			}
+			if !retried(err) { // it opens nothing any more
+				res.Left = append(res.Left, m.Name)
+				continue
 			}
 			res.Warnings = append(res.Warnings, "the parent was not told that "+m.Name+" has left ("+AsError(err).Message+"): over there, space-job member revoke "+m.Name)
 		}

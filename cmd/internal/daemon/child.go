@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,44 +22,48 @@ const (
 	lookEvery = 30 * time.Second
 	maxPause  = 15 * time.Second
 	minPause  = 250 * time.Millisecond
+	askAgain  = 500 * time.Millisecond // whether a member was woken
+	keepWakes = 256                    // of items that were answered, for who asks
 )
 
-// parentOf is the way of the messages of ended jobs to the thread that the root
-// has joined.
-func parentOf(actions *api.Actions) func() (*notify.Parent, error) {
-	return func() (*notify.Parent, error) {
-		members, space, err := actions.Joined()
-		if err != nil || len(members) == 0 {
-			return nil, err
-		}
-		return &notify.Parent{
-			Space: space,
-			Has:   func(member string) bool { return slices.Contains(members, member) },
-			JobEnd: func(ctx context.Context, e notify.JobEnd) (notify.JobTold, error) {
-				m := &e.Message
-				res, err := actions.JobEndAbove(ctx, link.JobEndArgs{
-					Job: string(m.Job), Text: m.Text, State: string(m.State), ExitCode: m.ExitCode, Offset: m.Offset,
-					Starter: e.Starter, Wake: e.Wake, Hops: e.Hops, After: e.After,
-				})
-				told := notify.JobTold{Seq: res.Seq, Targets: map[string]notify.Target{}}
-				for name, t := range res.Items {
-					told.Targets[name] = targetOf(t)
-				}
-				return told, err
-			},
-		}, nil
+// parent is the way of the messages of ended jobs to the thread that the root has
+// joined.
+func (c *child) parent() (*notify.Parent, error) {
+	members, space, err := c.actions.Joined()
+	if err != nil || len(members) == 0 {
+		return nil, err
 	}
+	has := func(member string) bool { return slices.Contains(members, member) }
+	return &notify.Parent{
+		Space: space,
+		Has:   has,
+		JobEnd: func(ctx context.Context, e notify.JobEnd) (notify.JobTold, error) {
+			m := &e.Message
+			res, err := c.actions.JobEndAbove(ctx, link.JobEndArgs{
+				Job: string(m.Job), Text: m.Text, State: string(m.State), ExitCode: m.ExitCode, Offset: m.Offset,
+				Starter: e.Starter, Wake: e.Wake, Hops: e.Hops, After: e.After,
+			})
+			told := notify.JobTold{Seq: res.Seq, Targets: map[string]notify.Target{}}
+			for name, t := range res.Items {
+				told.Targets[name] = targetOf(t, has(name))
+			}
+			return told, err
+		},
+		Woken: c.woken,
+	}, nil
 }
 
-// targetOf is what became of telling one member.
-func targetOf(t link.Told) notify.Target {
+// targetOf is what became of telling one member. One of this root is woken here.
+func targetOf(t link.Told, here bool) notify.Target {
 	switch {
 	case t.Item == "":
 		return notify.Target{State: notify.Failed, Attempts: 1, Error: t.Error}
 	case t.Wake == thread.WakeLimited:
 		return notify.Target{State: notify.Limited, Limit: t.Limit, RetryAfterMS: t.RetryAfterMS}
-	case t.Wake == thread.WakeNone:
-		return notify.Target{State: notify.None} // by the daemon of its own Space, as that can
+	case here:
+		return notify.Target{State: notify.Pending}
+	case t.Wake == thread.WakeNone: // by the daemon of its own Space, as that can
+		return notify.Target{State: notify.None}
 	}
 	return notify.Target{State: notify.Delivered, Attempts: 1}
 }
@@ -73,6 +78,56 @@ type child struct {
 
 	wakers sync.WaitGroup
 	stop   map[string]context.CancelFunc // by member
+
+	mu    sync.Mutex
+	wakes map[string]wakes // by member. Guarded by mu
+}
+
+// wakes are what a member was woken for.
+type wakes struct {
+	known map[string]notify.Target // by item
+	asked map[string]time.Time     // since when somebody asks for an item that is not known
+	at    time.Time                // the beginning of the last look at its inbox
+}
+
+// woken is what has become of waking a member for an item.
+func (c *child) woken(member, item string) notify.Target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.wakes[member]
+	now := time.Now()
+	t, ok := w.known[item]
+	if !ok {
+		t = notify.Target{State: notify.Pending}
+		since, before := w.asked[item]
+		switch {
+		case w.asked == nil: // its first look is still to come
+		case !before:
+			w.asked[item] = now
+		case w.at.After(since): // it has answered it long ago
+			delete(w.asked, item)
+			return notify.Target{State: notify.None}
+		}
+	}
+	if t.State == notify.Pending {
+		at := now.Add(askAgain).UTC().Truncate(time.Millisecond)
+		t.NextAt = &at
+	} else {
+		delete(w.asked, item)
+	}
+	return t
+}
+
+// note keeps what has become of waking a member.
+func (c *child) note(member string, f func(w *wakes)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.wakes[member]
+	if w.known == nil {
+		w.known, w.asked = map[string]notify.Target{}, map[string]time.Time{}
+	}
+	f(&w)
+	c.wakes[member] = w
 }
 
 // run goes on until ctx is done. Something in news says that a post waits, or that
@@ -147,80 +202,91 @@ func (c *child) wake(ctx context.Context, name string) {
 	if err != nil {
 		c.log.Printf("link: %s: %v", name, err)
 	}
-	passed := map[string]bool{} // what wakes nobody
-	failed, said := 0, ""
-	attempts := map[string]int{}
-	wait := func(err error) bool {
-		failed++
-		if err.Error() != said {
-			said = err.Error()
-			c.log.Printf("link: %s: %v", name, err)
-		}
-		timer := time.NewTimer(backoff(failed))
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-			return false
-		case <-timer.C:
-			return true
-		}
+	for _, id := range woken {
+		c.note(name, func(w *wakes) { w.known[id] = notify.Target{State: notify.Delivered, Attempts: 1} })
 	}
+	passed := map[string]bool{} // what wakes nobody
+	attempts := map[string]int{}
+	failed, said := 0, ""
 	for {
-		known := slices.Clone(woken)
-		for id := range passed {
-			known = append(known, id)
-		}
-		if known == nil {
-			known = []string{}
-		}
+		known := slices.Concat([]string{}, woken, slices.Collect(maps.Keys(passed)))
+		begun := time.Now()
 		items, open, err := c.actions.ArrivalsAbove(ctx, name, known)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			if !wait(err) {
+			if failed++; err.Error() != said {
+				said = err.Error()
+				c.log.Printf("link: %s: %v", name, err)
+			}
+			if !sleep(ctx, backoff(failed)) {
 				return
 			}
 			continue
 		}
 		failed, said = 0, ""
+		gone := func(id string) bool { return !slices.Contains(open, id) }
+		c.note(name, func(w *wakes) {
+			w.at = begun
+			if len(w.known) > keepWakes {
+				maps.DeleteFunc(w.known, func(id string, _ notify.Target) bool { return gone(id) })
+			}
+			for _, id := range open { // what it took up before it was woken
+				if _, ok := w.known[id]; !ok && !slices.ContainsFunc(items, func(it thread.Item) bool { return it.ID == id }) {
+					w.known[id] = notify.Target{State: notify.None}
+				}
+			}
+		})
+		maps.DeleteFunc(passed, func(id string, _ bool) bool { return gone(id) })
+		woken = slices.DeleteFunc(woken, gone)
 		for _, it := range items {
+			target := notify.Target{State: notify.None}
 			if it.Wake.State == thread.WakeLimited {
 				passed[it.ID] = true
-				continue
-			}
-			ran, err := c.runWaker(ctx, name, it)
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				attempts[it.ID]++
-				c.log.Printf("waking %s for %s: %v", name, it.ID, err)
-				timer := time.NewTimer(min(notify.Backoff(attempts[it.ID], rand.Float64), maxPause))
-				select {
-				case <-ctx.Done():
-					timer.Stop()
+				target = notify.Target{State: notify.Limited, Limit: it.Wake.Limit, RetryAfterMS: it.Wake.RetryAfterMS}
+			} else {
+				ran, err := c.runWaker(ctx, name, it)
+				crash("wake.run")
+				if ctx.Err() != nil {
 					return
-				case <-timer.C:
 				}
-				break // it is still new, and so are those behind it
+				if err != nil { // it is still new, and so are those behind it
+					attempts[it.ID]++
+					c.log.Printf("waking %s for %s: %v", name, it.ID, err)
+					c.note(name, func(w *wakes) {
+						w.known[it.ID] = notify.Target{State: notify.Pending, Attempts: attempts[it.ID], Error: err.Error()}
+					})
+					if !sleep(ctx, min(notify.Backoff(attempts[it.ID], rand.Float64), maxPause)) {
+						return
+					}
+					break
+				}
+				if ran {
+					woken = append(woken, it.ID)
+					target = notify.Target{State: notify.Delivered, Attempts: attempts[it.ID] + 1}
+					if err := c.actions.SetWoken(name, woken); err != nil {
+						c.log.Printf("waking %s for %s: what came of it cannot be noted: %v", name, it.ID, err)
+					}
+				} else {
+					passed[it.ID] = true
+				}
+				delete(attempts, it.ID)
 			}
-			crash("wake.run")
-			delete(attempts, it.ID)
-			if !ran {
-				passed[it.ID] = true
-				continue
-			}
-			woken = append(slices.DeleteFunc(woken, func(id string) bool { return !slices.Contains(open, id) }), it.ID)
-			if err := c.actions.SetWoken(name, woken); err != nil {
-				c.log.Printf("waking %s for %s: what came of it cannot be noted: %v", name, it.ID, err)
-			}
+			c.note(name, func(w *wakes) { w.known[it.ID] = target })
 		}
-		for id := range passed {
-			if !slices.Contains(open, id) {
-				delete(passed, id)
-			}
-		}
+	}
+}
+
+// sleep reports whether ctx is not done by then.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

@@ -198,8 +198,9 @@ func serve(o options) error {
 	}
 	actions.Carry(carrier.Do)
 	h := hooks(root, l)
-	h.Parent = parentOf(actions)
-	go (&child{actions: actions, hooks: h, log: l}).run(ctx, news)
+	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}}
+	h.Parent = c.parent
+	go c.run(ctx, news)
 	done := make(chan error, 1)
 	go func() { done <- notify.Follow(ctx, root, h) }()
 	select {

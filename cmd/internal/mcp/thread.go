@@ -130,7 +130,11 @@ func (s *Server) say(a *threadArguments) (api.PostResult, error) {
 
 func posted(res *api.PostResult) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "#%d %s", res.Seq, within(res.Text))
+	if res.Waits { // a warning says why
+		fmt.Fprintf(&b, "not posted yet: %s", within(res.Text))
+	} else {
+		fmt.Fprintf(&b, "#%d %s", res.Seq, within(res.Text))
+	}
 	for _, m := range res.Mentions {
 		if m.Limit == "" { // else a warning says so
 			fmt.Fprintf(&b, "\n@%s has it in the inbox (wake: %s)", m.Member, m.Wake)
