@@ -19,11 +19,11 @@ import (
 
 // space is a root of a test's own, with the programs as users run them.
 type space struct {
-	t    *testing.T
+	t    testing.TB
 	root string
 }
 
-func newSpace(t *testing.T) *space {
+func newSpace(t testing.TB) *space {
 	s := &space{t, filepath.Join(t.TempDir(), "root")}
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -28,8 +28,9 @@ type Actions struct {
 	bound *thread.Author // who asks, in every call; nil: see Identity
 
 	entries *thread.Thread // what thread returns is the same as
-	carry   Carrier        // nil: runCarrier
-	local   bool           // the thread is that of this root, whatever it has joined
+	served  *served
+	carry   Carrier // nil: runCarrier
+	local   bool    // the thread is that of this root, whatever it has joined
 
 	// The key of what is posted, "" for none: see thread.Post.
 	key      string
@@ -52,7 +53,7 @@ func OpenRoot(path string) (*Actions, error) {
 	if err != nil {
 		return nil, fault(err)
 	}
-	return &Actions{root: root, now: time.Now, entries: thread.Open(root)}, nil
+	return &Actions{root: root, now: time.Now, entries: thread.Open(root), served: new(served)}, nil
 }
 
 // job is the job that a caller named, or the newest one for "".

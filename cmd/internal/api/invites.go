@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -424,7 +425,7 @@ func (a *Actions) holder(token string) (*invite, error) {
 	if !ok {
 		return nil, &Error{Code: InvalidArgument, Message: "token: it is none of a member that has joined"}
 	}
-	v, err := a.invite(id)
+	v, err := a.cachedInvite(id)
 	if err != nil {
 		return nil, err
 	}
@@ -651,6 +652,15 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		var args link.ReadArgs
 		if err := decode(&args); err != nil {
 			return nil, nil, err
+		}
+		if args.FollowMS > 0 && args.After != nil && args.Before == nil && *args.After >= 0 && args.N >= 0 && args.N <= thread.MaxRead && checkFollow(args.FollowMS) == nil {
+			wait, cancel := context.WithTimeout(ctx, time.Duration(args.FollowMS)*time.Millisecond)
+			body, _, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
+			cancel()
+			if ok {
+				_, err := a.holder(token) // it may have been revoked meanwhile
+				return json.RawMessage(body), nil, err
+			}
 		}
 		res, err := as.ThreadRead(ctx, ThreadRequest{After: args.After, Before: args.Before, N: args.N, FollowMS: args.FollowMS})
 		if err == nil && args.FollowMS > 0 {
