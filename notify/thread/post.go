@@ -411,6 +411,7 @@ type keyCache struct {
 	mu       sync.Mutex
 	keys     map[string]int64
 	from, to int64 // of the entries after from, up to to
+	offset   int64 // where those after to begin, -1: not known
 }
 
 const maxKeys = 100_000
@@ -420,7 +421,7 @@ func (c *keyCache) add(key string, seq int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keys != nil && seq == c.to+1 {
-		c.keys[key], c.to = seq, seq
+		c.keys[key], c.to, c.offset = seq, seq, -1
 	}
 }
 
@@ -432,19 +433,19 @@ func (w *writer) findKey(key string, after int64) (int64, error) {
 	defer c.mu.Unlock()
 	after = min(max(after, 0), w.Seq)
 	if c.keys == nil || c.to > w.Seq || len(c.keys) > maxKeys {
-		c.keys, c.from, c.to = make(map[string]int64), after, after
+		c.keys, c.from, c.to, c.offset = make(map[string]int64), after, after, -1
 	}
 	if after < c.from {
-		if err := w.eachKey(after, c.from, c.keys); err != nil {
+		if err := w.eachKey(after, c.from, -1, c.keys); err != nil {
 			return 0, err
 		}
 		c.from = after
 	}
 	if c.to < w.Seq {
-		if err := w.eachKey(c.to, w.Seq, c.keys); err != nil {
+		if err := w.eachKey(c.to, w.Seq, c.offset, c.keys); err != nil {
 			return 0, err
 		}
-		c.to = w.Seq
+		c.to, c.offset = w.Seq, w.Offset
 	}
 	if seq := c.keys[key]; seq > after {
 		return seq, nil
@@ -463,11 +464,14 @@ func (t *Thread) FindKey(key string, after int64) (int64, error) {
 	return w.findKey(key, after)
 }
 
-// eachKey adds the keys of the entries after one, up to another.
-func (w *writer) eachKey(after, to int64, keys map[string]int64) error {
-	from, err := search(w.log, w.Offset, after+1)
-	if err != nil {
-		return err
+// eachKey adds the keys of the entries after one, up to another. They begin at
+// from, or are looked for where that is -1 or cannot be.
+func (w *writer) eachKey(after, to, from int64, keys map[string]int64) error {
+	if from < 0 || from > w.Offset {
+		var err error
+		if from, err = search(w.log, w.Offset, after+1); err != nil {
+			return err
+		}
 	}
 	r := newForward(w.log, from, w.Offset)
 	for {

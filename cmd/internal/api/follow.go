@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"space-job/cmd/internal/link"
 	"space-job/jobdir"
 	"space-job/notify/thread"
 )
@@ -29,24 +30,33 @@ type readInvite struct {
 	at   syscall.Timespec
 	size int64
 	invite
+
+	token string // the last one that was found to be its
 }
 
-// cachedInvite is invite for who asks often.
-func (a *Actions) cachedInvite(id string) (*invite, error) {
+// cachedInvite is invite for who asks often. It reports whether token was found to
+// be that of the member.
+func (a *Actions) cachedInvite(id, token string) (v *invite, known bool, err error) {
 	var st syscall.Stat_t
 	if err := syscall.Lstat(a.path(invitePath(id)), &st); err != nil {
-		return a.invite(id)
+		v, err := a.invite(id)
+		return v, false, err
 	}
 	s := a.served
 	s.mu.Lock()
 	was, ok := s.invites[id]
 	s.mu.Unlock()
 	if ok && was.ino == st.Ino && was.size == st.Size && was.at == changeTime(&st) {
-		return &was.invite, nil
+		if was.token == token {
+			return &was.invite, true, nil
+		}
+		v = &was.invite
+	} else if v, err = a.invite(id); err != nil || v == nil {
+		return v, false, err
 	}
-	v, err := a.invite(id)
-	if err != nil || v == nil {
-		return v, err
+	known = v.Token != "" && v.Token == secretDigest(link.SplitToken(token))
+	if !known {
+		token = ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,23 +64,24 @@ func (a *Actions) cachedInvite(id string) (*invite, error) {
 	if s.invites == nil || len(s.invites) > most {
 		s.invites = make(map[string]readInvite)
 	}
-	s.invites[id] = readInvite{st.Ino, changeTime(&st), st.Size, *v} // older than the file, if anything
-	return v, nil
+	s.invites[id] = readInvite{st.Ino, changeTime(&st), st.Size, *v, token} // older than the file, if anything
+	return v, known, nil
 }
 
 // hub reads the thread once for all who follow it. What comes is handed out at
-// once, and what comes right after that together, a moment later: many who all
-// post and follow would have an answer for each entry each.
+// once, and what comes right after that together, a moment later, which is longer
+// the more follow: many who all post would have an answer for each entry each.
 type hub struct {
-	mu      sync.Mutex
-	running bool
-	waiters int
-	idle    time.Time     // when the last one went
-	entries []hubEntry    // the newest, oldest first
-	from    int64         // what entries come after
-	last    int64         // the newest of them
-	news    chan struct{} // closed when there are more, or running is over
-	bodies  map[int64][]byte
+	mu        sync.Mutex
+	running   bool
+	waiters   int
+	followers int           // how many waited when entries were last handed out
+	idle      time.Time     // when the last one went
+	entries   []hubEntry    // the newest, oldest first
+	from      int64         // what entries come after
+	last      int64         // the newest of them
+	news      chan struct{} // closed when there are more, or running is over
+	bodies    map[int64][]byte
 }
 
 type hubEntry struct {
@@ -79,10 +90,11 @@ type hubEntry struct {
 }
 
 const (
-	handOut   = 60 * time.Millisecond // between two times that entries are handed out
-	hubKeeps  = 1000                  // entries
-	hubLooks  = 5 * time.Second       // at whether anybody follows
-	hubLinger = 30 * time.Second      // without anybody who does
+	handOut   = 5 * time.Millisecond // for each follower: between two times that entries are handed out
+	maxPause  = 250 * time.Millisecond
+	hubKeeps  = 1000             // entries
+	hubLooks  = 5 * time.Second  // at whether anybody follows
+	hubLinger = 30 * time.Second // without anybody who does
 )
 
 // follow waits for entries after one, as ThreadRead does, and returns the result
@@ -149,6 +161,7 @@ func (h *hub) run(t *thread.Thread, at int64) {
 				h.entries = append([]hubEntry(nil), h.entries[more:]...)
 			}
 			at = read.Cursor
+			h.followers = h.waiters
 			h.last, h.bodies = at, nil
 			close(h.news)
 			h.news = make(chan struct{})
@@ -159,9 +172,10 @@ func (h *hub) run(t *thread.Thread, at int64) {
 			h.mu.Unlock()
 			return
 		}
+		pause := min(time.Duration(h.followers)*handOut, maxPause)
 		h.mu.Unlock()
 		if len(read.Entries) > 0 {
-			time.Sleep(handOut)
+			time.Sleep(pause)
 		}
 	}
 }

@@ -421,15 +421,15 @@ func (a *Actions) removeTokens(member string) (removed bool, err error) {
 
 // holder is who calls with a token.
 func (a *Actions) holder(token string) (*invite, error) {
-	id, secret, ok := link.SplitSecret(token)
+	id, _, ok := link.SplitSecret(token)
 	if !ok {
 		return nil, &Error{Code: InvalidArgument, Message: "token: it is none of a member that has joined"}
 	}
-	v, err := a.cachedInvite(id)
+	v, known, err := a.cachedInvite(id, token)
 	if err != nil {
 		return nil, err
 	}
-	if v == nil || v.Token == "" || v.Token != secretDigest(id, secret) {
+	if !known {
 		return nil, &Error{Code: NotFound, Message: "token: the parent does not know it: it is of another Space, or was revoked long ago", Hint: "space-job thread leave, and join by a new link"}
 	}
 	switch v.state(a.now()) {
@@ -603,6 +603,14 @@ func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.An
 	local.local, local.bound = true, nil
 	result, warnings, err := local.answer(ctx, token, &c)
 	res := link.Answer{Warnings: warnings}
+	switch r := result.(type) {
+	case PostResult:
+		res.End = r.Seq
+	case followed:
+		res.End, result = r.end, r.body
+	default:
+		res.End, _ = local.thread().End()
+	}
 	if err == nil {
 		if result == nil {
 			result = struct{}{}
@@ -613,8 +621,13 @@ func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.An
 		e := AsError(err)
 		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
 	}
-	res.End, _ = local.thread().End()
 	return res
+}
+
+// followed is a ThreadResult in JSON.
+type followed struct {
+	body json.RawMessage
+	end  int64
 }
 
 func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (result any, warnings []string, err error) {
@@ -642,11 +655,12 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 	if c.Op == link.Leave {
 		return nil, nil, a.leave(v)
 	}
-	as, err := a.As(v.Member)
-	if err != nil {
-		e := AsError(err)
-		return nil, nil, &Error{Code: Conflict, Message: v.Member + " is no member of the parent any more: " + e.Message, Hint: "over there: space-job member add " + v.Member + " --kind agent"}
+	if _, err := os.Lstat(a.path("members/" + v.Member + ".json")); err != nil {
+		return nil, nil, &Error{Code: Conflict, Message: v.Member + " is no member of the parent any more", Hint: "over there: space-job member add " + v.Member + " --kind agent"}
 	}
+	bound := *a
+	bound.bound = &thread.Author{Member: v.Member, Kind: thread.Agent} // as it is now is seen where that counts
+	as := &bound
 	switch c.Op {
 	case link.Read:
 		var args link.ReadArgs
@@ -655,11 +669,11 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		}
 		if args.FollowMS > 0 && args.After != nil && args.Before == nil && *args.After >= 0 && args.N >= 0 && args.N <= thread.MaxRead && checkFollow(args.FollowMS) == nil {
 			wait, cancel := context.WithTimeout(ctx, time.Duration(args.FollowMS)*time.Millisecond)
-			body, _, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
+			body, end, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
 			cancel()
 			if ok {
 				_, err := a.holder(token) // it may have been revoked meanwhile
-				return json.RawMessage(body), nil, err
+				return followed{body, end}, nil, err
 			}
 		}
 		res, err := as.ThreadRead(ctx, ThreadRequest{After: args.After, Before: args.Before, N: args.N, FollowMS: args.FollowMS})

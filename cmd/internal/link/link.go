@@ -201,6 +201,12 @@ func SplitSecret(s string) (id, secret string, ok bool) {
 	return id, secret, ok && hexOnly(id, 16) && hexOnly(secret, 48)
 }
 
+// SplitToken is the id and the secret of what is known to be one.
+func SplitToken(token string) (id, secret string) {
+	id, secret, _ = SplitSecret(token)
+	return id, secret
+}
+
 func hexOnly(s string, n int) bool { return len(s) == n && strings.Trim(s, "0123456789abcdef") == "" }
 
 // Link is an invitation: where to join, and a secret that works once.
