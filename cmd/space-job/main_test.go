@@ -30,9 +30,9 @@ func init() { runtime.LockOSThread() }
 // users run, without a build.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"space-job":    cli.Main,
+		"space-job":    armed(cli.Main),
 		"space-runner": runner.Main,
-		"space-jobd":   daemon.Main,
+		"space-jobd":   armed(daemon.Main),
 	})
 }
 
