@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// joinCrashes are the steps at which a program of a parent or a child is killed,
+// and what is under way then.
+var joinCrashes = []struct{ point, act string }{
+	{"join.pending", "join"}, {"join.answered", "join"}, {"join.member", "join"}, {"join.written", "join"}, {"join.done", "join"},
+	{"admit.checked", "join above"}, {"admit.saved", "join above"}, {"admit.added", "join above"},
+	{"post.waits", "post"}, {"post.kept", "post"},
+	{"post.sent", "send"}, {"post.removed", "send"},
+	{"parent.told", "job"}, {"follow.put", "job"}, {"follow.marked", "job"}, {"follow.receipt", "job"}, {"follow.removed", "job"},
+	{"job_end.posted", "job above"}, {"job_end.told", "job above"},
+	{"wake.run", "wake"}, {"woken.note", "wake"}, {"woken.noted", "wake"},
+}
+
+// TestJoinCrashTableIsWhole: each step of package api and of the daemon is in it.
+func TestJoinCrashTableIsWhole(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	for _, c := range joinCrashes {
+		tested[c.point] = true
+	}
+	for _, dir := range []string{"../internal/api", "../internal/daemon"} {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, name := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 1 {
+					return true
+				}
+				if id, ok := call.Fun.(*ast.Ident); !ok || id.Name != "crash" {
+					return true
+				}
+				if lit, ok := call.Args[0].(*ast.BasicLit); ok {
+					if point, _ := strconv.Unquote(lit.Value); !tested[point] {
+						t.Errorf("%s: nobody is killed at %s", name, point)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// TestJoinCrash: killed at any step, nothing is lost and nothing is there twice.
+// A waker is run again at most, for the same item.
+func TestJoinCrash(t *testing.T) {
+	t.Parallel()
+	for _, acts := range [...]string{"join, join above", "post, send, wake", "job, job above"} {
+		t.Run(acts, func(t *testing.T) {
+			t.Parallel()
+			joinCrash(t, acts)
+		})
+	}
+}
+
+// joinCrash has one parent, and goes through some of the table.
+func joinCrash(t *testing.T, acts string) {
+	p := newParent(t)
+	p.run("member", "add", "boss", "--kind", "person")
+	restart := func(s *space) { s.run("daemon", "--detach") }
+	count := func(text string) int {
+		n := 0
+		for line := range strings.SplitSeq(p.texts(), ";") {
+			if strings.HasPrefix(line, text) {
+				n++
+			}
+		}
+		return n
+	}
+	for i, c := range joinCrashes {
+		if !slices.Contains(strings.Split(acts, ", "), c.act) {
+			continue
+		}
+		me := fmt.Sprintf("m%d", i)
+		text := "text of " + c.point
+		switch c.act {
+		case "join", "join above":
+			s := newSpace(t)
+			link := p.run("thread", "invite")
+			if c.act == "join" {
+				s.arm(c.point)
+				s.refused([]string{"killed"}, "thread", "join", link, "--member", me)
+				s.died()
+			} else {
+				p.arm(c.point)
+				s.refused([]string{"cannot be reached"}, "thread", "join", link, "--member", me)
+				p.died()
+				restart(p)
+			}
+			other := newSpace(t)
+			if c.point != "join.pending" && c.point != "admit.checked" {
+				other.refused([]string{"is used already: @" + me}, "thread", "join", link, "--member", me)
+			}
+			if _, err := s.try("thread", "join", link, "--member", me); err != nil && c.point != "join.done" {
+				t.Errorf("%s: %v", c.point, err)
+			}
+			if left := s.files(); !strings.Contains(left, "join.json") || strings.Contains(left, "join.pending") || !strings.Contains(left, "members") {
+				t.Errorf("%s: %s", c.point, left)
+			}
+			s.run("thread", "post", "--member", me, text)
+			if n := count(text); n != 1 {
+				t.Errorf("%s: %d", c.point, n)
+			}
+			s.run("daemon", "stop")
+			continue
+		}
+		s := p.childOf(t, me)
+		switch c.act {
+		case "post":
+			p.killDaemon()
+			s.arm(c.point)
+			s.refused([]string{"killed"}, "thread", "post", "--member", me, text)
+			s.died()
+			s.run("thread", "post", "--member", me, "after "+c.point)
+			restart(p)
+			p.await(c.point, func() string { return fmt.Sprint(count("after " + c.point)) }, "1")
+			want := 0 // the caller was told nothing, and nothing was kept
+			if c.point == "post.kept" {
+				want = 1
+			}
+			if n := count(text); n != want {
+				t.Errorf("%s: %d", c.point, n)
+			}
+		case "send":
+			p.killDaemon()
+			s.run("thread", "post", "--member", me, text)
+			s.arm(c.point)
+			restart(p)
+			s.died()
+			restart(s)
+			p.await(c.point, func() string { return fmt.Sprint(count(text)) }, "1")
+			s.await("an empty outbox", func() string {
+				left, _ := filepath.Glob(filepath.Join(s.root, "outbox", "posts", "[0-9]*"))
+				return fmt.Sprint(len(left))
+			}, "0")
+		case "job", "job above":
+			at := s
+			if c.act == "job above" {
+				at = p
+			}
+			at.arm(c.point)
+			job := s.run("start", "--notify", "--member", me, "--wake", "boss", "true")
+			at.died()
+			restart(at)
+			s.await(c.point, func() string { return fmt.Sprint(strings.Contains(s.run("status", job, "--json"), `"notify":{"state":"delivered"`)) }, "true")
+			if n := count("JOB " + job); n != 1 {
+				t.Errorf("%s: %d", c.point, n)
+			}
+			for _, name := range []string{"boss", me} {
+				if n := strings.Count(p.run("inbox", "--json", "--member", name), `"job":"`+job+`"`); n != 1 {
+					t.Errorf("%s: %s has %d items", c.point, name, n)
+				}
+			}
+			if ids := strings.Fields(s.woken()); len(ids) != 1 {
+				t.Errorf("%s: woken for %q", c.point, ids)
+			}
+		case "wake":
+			s.arm(c.point)
+			p.run("thread", "post", "--member", "boss", "@"+me+" wake up")
+			s.died()
+			first := strings.Fields(s.woken())
+			restart(s)
+			p.run("thread", "post", "--member", "boss", "@"+me+" again")
+			s.await("the second", func() string {
+				ids := strings.Fields(s.woken())
+				return fmt.Sprint(len(ids) > 0 && ids[len(ids)-1] != first[0])
+			}, "true")
+			ids := strings.Fields(s.woken())
+			want := 3 // again for the same
+			if c.point == "woken.noted" {
+				want = 2
+			}
+			if len(ids) != want || ids[len(ids)-2] != ids[0] {
+				t.Errorf("%s: woken for %q", c.point, ids)
+			}
+		}
+		s.run("daemon", "stop")
+	}
+}
