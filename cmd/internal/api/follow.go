@@ -1,7 +1,9 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"sort"
 	"strconv"
 	"sync"
@@ -165,6 +167,11 @@ func (h *hub) run(t *thread.Thread, at int64) {
 			h.last, h.bodies = at, nil
 			close(h.news)
 			h.news = make(chan struct{})
+		}
+		if err == nil && len(read.Entries) == 0 { // it may have been cut
+			if end, e := t.End(); e != nil || end < at {
+				err = cmp.Or(e, errors.New("the thread was cut"))
+			}
 		}
 		if err != nil || h.waiters == 0 && time.Since(h.idle) > hubLinger {
 			h.running = false

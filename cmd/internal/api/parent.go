@@ -29,6 +29,7 @@ import (
 const (
 	joinFile    = "join.json"
 	pendingFile = "join.pending"
+	joinLock    = "join.lock"
 	linkDir     = "link"
 	endFile     = "end"
 	takenDir    = "taken"
@@ -367,6 +368,11 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	} else if len(children) > 0 {
 		return res, &Error{Code: Conflict, Message: "members of other Spaces have joined the thread of this one: it cannot join another", Hint: "see who: space-job thread invites; space-job member revoke --all ends that"}
 	}
+	unlock, err := a.lockJoin()
+	if err != nil {
+		return res, err
+	}
+	defer unlock()
 	p, err := a.parent()
 	if err != nil {
 		return res, err
@@ -416,9 +422,6 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 			}
 		}
 		pending = pendingJoin{Invite: id, Member: req.Member, Secret: secret, SpaceID: p.SpaceID}
-		if err := a.root.Create(); err != nil {
-			return res, fault(err)
-		}
 		if err := jobdir.ReplaceFile(a.path(pendingFile), jobdir.Line(pending), true); err != nil {
 			return res, fault(err)
 		}
@@ -472,6 +475,15 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 		res.Warnings = append(res.Warnings, "the thread of this Space, "+strconv.FormatInt(end, 10)+" entries, is not shown as long as it has joined another; thread leave brings it back")
 	}
 	return res, nil
+}
+
+// lockJoin waits for others who join or leave.
+func (a *Actions) lockJoin() (unlock func(), err error) {
+	if err := a.root.Create(); err != nil {
+		return nil, fault(err)
+	}
+	unlock, err = jobdir.LockFile(a.path(joinLock))
+	return unlock, fault(err)
 }
 
 // pendingJoin is a join of which it is not known what came. The token is in it
@@ -540,6 +552,17 @@ func (a *Actions) Leave(ctx context.Context, member string, drop bool) (LeaveRes
 	}
 	if p == nil {
 		return res, &Error{Code: NotFound, Message: "this Space has joined no other", Hint: "space-job thread join LINK --member NAME does"}
+	}
+	unlock, err := a.lockJoin()
+	if err != nil {
+		return res, err
+	}
+	defer unlock()
+	if p, err = a.parent(); err != nil {
+		return res, err
+	}
+	if p == nil { // since
+		return res, nil
 	}
 	if member != "" && p.token(member) == "" {
 		return res, p.notJoined(member)

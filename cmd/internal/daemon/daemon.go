@@ -178,6 +178,8 @@ func serve(o options) error {
 	} else if err := notify.SetStopped(root, false); err != nil {
 		return err
 	}
+	news := make(chan os.Signal, 1) // about the link: see api, which signals who has signed
+	signal.Notify(news, syscall.SIGHUP)
 	if err := lock.Sign(os.Getpid(), o.service, time.Now()); err != nil {
 		return err
 	}
@@ -186,8 +188,6 @@ func serve(o options) error {
 	defer stop()
 	// Caught and not ignored: what the daemon runs would ignore them, too.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	news := make(chan os.Signal, 1) // about the link: see api
-	signal.Notify(news, syscall.SIGHUP)
 	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
 	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
 	l.Printf("%s follows %s", Version(), root.Path())

@@ -1,0 +1,286 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"space-job/cmd/internal/link"
+	"space-job/notify"
+	"space-job/notify/thread"
+)
+
+// carryTo is a way to a parent in this process, until cut says otherwise.
+func carryTo(parent *Actions, cut *bool) Carrier {
+	return func(ctx context.Context, r link.Request) (link.Answer, error) {
+		if *cut {
+			return link.Answer{}, &link.UnreachableError{Err: errors.New("connection refused")}
+		}
+		return parent.Answer(ctx, r.Token, r.Call), nil
+	}
+}
+
+func newRootActions(t *testing.T) *Actions {
+	t.Helper()
+	a, err := OpenRoot(filepath.Join(t.TempDir(), "root"))
+	if err == nil {
+		err = a.root.Create()
+	}
+	if err == nil {
+		err = notify.SetStopped(a.root, true) // no daemon
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+const testAddress = "http://127.0.0.1:7411" // where carryTo does not look
+
+// TestClockOfChild: a child whose clock is an hour off takes part all the same, by
+// the parent's clock.
+func TestClockOfChild(t *testing.T) {
+	t.Parallel()
+	for name, off := range map[string]time.Duration{"early": -time.Hour, "late": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parent, child := newRootActions(t), newRootActions(t)
+			cut := false
+			child.Carry(carryTo(parent, &cut))
+			child.now = func() time.Time { return time.Now().Add(off) }
+			v, err := parent.Invite(InviteRequest{Expires: 10 * time.Minute, Address: testAddress})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+			before := time.Now()
+			res, err := child.ThreadClaim(ClaimRequest{Member: "ann", What: "x", Files: []string{"x"}, Until: "30m"})
+			if err != nil || len(res.Claims) != 1 || !res.Claims[0].Live {
+				t.Fatalf("%+v, %v", res, err)
+			}
+			if until := res.Claims[0].Until.Sub(before); until < 30*time.Minute-time.Second || until > 31*time.Minute {
+				t.Errorf("the claim holds for %v", until)
+			}
+			claims, err := child.ThreadClaims()
+			if err != nil || len(claims.Claims) != 1 {
+				t.Errorf("%+v, %v", claims, err)
+			}
+			read, err := child.ThreadRead(context.Background(), ThreadRequest{})
+			if err != nil || len(read.Entries) != 1 || read.Entries[0].At().Sub(before).Abs() > 10*time.Second {
+				t.Errorf("%+v, %v", read, err)
+			}
+			parent.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+			v, err = parent.Invite(InviteRequest{Expires: 10 * time.Minute, Address: testAddress})
+			if err != nil {
+				t.Fatal(err)
+			}
+			parent.now = func() time.Time { return time.Now().Add(3 * time.Hour) }
+			_, err = child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "bob"})
+			if e := AsError(err); err == nil || e.Code != Conflict || !strings.Contains(e.Message, "has expired") {
+				t.Errorf("%v", err)
+			}
+			if p, err := child.parent(); err != nil || len(p.Members) != 1 {
+				t.Errorf("%+v, %v", p, err)
+			}
+			if _, err := child.thread().Member("bob"); !errors.Is(err, thread.ErrNoMember) {
+				t.Errorf("a member was made: %v", err)
+			}
+		})
+	}
+}
+
+// TestPostsWaitInOrder: also where the clock is set back in between, and whoever
+// sends them; what was sent already is not sent again.
+func TestPostsWaitInOrder(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	ann, err := child.As("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut = true
+	for i, text := range []string{"one", "two", "three", "four"} {
+		ann.now = func() time.Time { return time.Now().Add(-time.Duration(i) * time.Hour) }
+		res, err := ann.ThreadPost(PostRequest{Text: text})
+		if err != nil || !res.Waits || res.Seq != 0 || len(res.Warnings) != 1 || !strings.HasPrefix(res.Warnings[0], "waits: ") {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+	if left, err := ann.BringPosts(context.Background(), nil); err == nil || left != 4 {
+		t.Errorf("%d, %v", left, err)
+	}
+	posts, err := ann.waitingPosts()
+	if err != nil || len(posts) != 4 {
+		t.Fatalf("%+v, %v", posts, err)
+	}
+	cut = false
+	// The first was sent by somebody who was killed before it was taken away.
+	p, err := ann.parent()
+	if err == nil {
+		_, err = p.call(context.Background(), p.token("ann"), link.Post, posts[0].Args, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := ann.ThreadPost(PostRequest{Text: "five"})
+	if err != nil || res.Waits || res.Seq != 5 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	read, err := parent.ThreadRead(context.Background(), ThreadRequest{})
+	var texts []string
+	for _, e := range read.Entries {
+		texts = append(texts, e.Text)
+	}
+	if got := strings.Join(texts, " "); err != nil || got != "one two three four five" {
+		t.Errorf("%s, %v", got, err)
+	}
+	if left, err := os.ReadDir(ann.path(postsDir)); err != nil || len(left) != 1 { // the lock
+		t.Errorf("%v, %v", left, err)
+	}
+}
+
+// TestAnswerRefuses: what a child may not do, whatever it sends.
+func TestAnswerRefuses(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	cut := false
+	join := func(member string) (*Actions, string) {
+		v, err := parent.Invite(InviteRequest{Address: testAddress, Name: "of-" + member})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child := newRootActions(t)
+		child.Carry(carryTo(parent, &cut))
+		if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: member}); err != nil {
+			t.Fatal(err)
+		}
+		p, err := child.parent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return child, p.token(member)
+	}
+	_, ann := join("ann")
+	_, _ = join("bob")
+	call := func(token, op, args string) link.Answer {
+		return parent.Answer(context.Background(), token, link.Call{Op: op, Args: []byte(args)})
+	}
+	for _, c := range []struct{ token, op, args, want string }{
+		{ann, "nothing", `{}`, "is no call"},
+		{ann, link.Post, `{"text":"x"}`, `key: "" is none`},
+		{ann, link.Post, `{"text":"x","key":"../../../../x"}`, "is none"},
+		{ann, link.Post, `{"text":`, "args of"},
+		{ann, link.Read, `{"follow_ms":60000}`, "is not within"},
+		{ann, link.Inbox, `{"follow_ms":-1}`, "is not within"},
+		{"", link.Read, `{}`, "it is none of a member"},
+		{"../token.x", link.Read, `{}`, "it is none of a member"},
+		{strings.Repeat("0", 16) + ann[16:], link.Read, `{}`, "does not know it"},
+		{ann[:len(ann)-1] + "x", link.Read, `{}`, "it is none"},
+		{ann[:17] + strings.Repeat("0", 48), link.Post, `{}`, "does not know it"},
+		{ann, link.Join, `{"member":"x","token":"` + ann[17:] + `","space_id":"a","space":"b"}`, "foreign"},
+		{ann, link.JobEnd, `{"job":"j6c1f0a2b9d3e","text":"hello @bob"}`, "is no message"},
+		{ann, link.JobEnd, `{"job":"../x","text":"JOB ../x "}`, "is no id"},
+	} {
+		if a := call(c.token, c.op, c.args); a.Error == nil || !strings.Contains(a.Error.Message, c.want) {
+			t.Errorf("%s %s: %s, %+v; want %q", c.op, c.args, a.Result, a.Error, c.want)
+		}
+	}
+	// The starter of a job is one of that child, or nobody.
+	a := call(ann, link.JobEnd, `{"job":"j6c1f0a2b9d3e","text":"JOB j6c1f0a2b9d3e exited","starter":"bob","wake":["nobody"]}`)
+	if a.Error != nil || !strings.Contains(string(a.Result), `"bob":{"item":"","wake":"","error":"has not joined from of-ann"}`) ||
+		!strings.Contains(string(a.Result), `"nobody":{"item":"","wake":"","error":"no such member"}`) {
+		t.Errorf("%s, %+v", a.Result, a.Error)
+	}
+	if items, err := parent.thread().Inbox("bob"); err != nil || len(items) != 0 {
+		t.Errorf("%+v, %v", items, err)
+	}
+	// Nobody learns how others are woken.
+	if _, err := parent.MemberAdd(MemberRequest{Name: "local", Kind: thread.Agent, WakeCommand: "echo secret"}); err != nil {
+		t.Fatal(err)
+	}
+	if a := call(ann, link.Members, `{}`); a.Error != nil || strings.Contains(string(a.Result), "secret") || !strings.Contains(string(a.Result), `"local"`) {
+		t.Errorf("%s, %+v", a.Result, a.Error)
+	}
+	// A member that was removed is out at once.
+	if err := parent.MemberRemove("ann"); err != nil {
+		t.Fatal(err)
+	}
+	if a := call(ann, link.Read, `{}`); a.Error == nil || !strings.Contains(a.Error.Message, "is no member of the parent any more") {
+		t.Errorf("%s, %+v", a.Result, a.Error)
+	}
+}
+
+// TestFollowTogether: those who follow get every entry once, in order, whether
+// they come before, between or after.
+func TestFollowTogether(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	if _, err := parent.MemberAdd(MemberRequest{Name: "ann", Kind: thread.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	ann, err := parent.As("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const entries = 200
+	hub := &parent.served.hub
+	follow := func(n int) error {
+		after := int64(0)
+		for after < entries {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			body, _, ok := hub.follow(ctx, parent.thread(), after, n)
+			cancel()
+			var res ThreadResult
+			if !ok {
+				res, err = parent.ThreadRead(context.Background(), ThreadRequest{After: &after, N: int64(n)})
+				if err != nil {
+					return err
+				}
+			} else if err := json.Unmarshal(body, &res); err != nil {
+				return err
+			}
+			if len(res.Entries) == 0 {
+				return errors.New("nothing came")
+			}
+			for _, e := range res.Entries {
+				if after++; e.Seq != after {
+					return errors.New("an entry is missing, or there twice")
+				}
+			}
+			if res.Cursor != after {
+				return errors.New("the cursor is another")
+			}
+		}
+		return nil
+	}
+	done := make(chan error, 20)
+	for i := range 20 {
+		go func() { done <- follow(1 + i*i) }()
+	}
+	for range entries {
+		if _, err := ann.ThreadPost(PostRequest{Text: "x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
