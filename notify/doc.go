@@ -35,6 +35,8 @@
 //	<root>/outbox/<id>         a message that not everybody has; see [Entry].
 //	                           Locked by the starter until its job is visible
 //	<root>/outbox/.damaged-<id>  an entry that could not be read, set aside
+//	<root>/outbox/posts/       what members have said that a parent does not have yet: see
+//	                           package api
 //	<root>/daemon.lock         JSON; locked by the daemon for its whole life
 //	<root>/daemon.log          what the daemon has to say; a large one becomes .old
 //	<root>/daemon.stopped      somebody stopped the daemon on purpose

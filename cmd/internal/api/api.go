@@ -9,6 +9,11 @@
 // Actions that read never create anything, not even the root. An action that
 // starts a job leaves the runner as a child of the calling process: one that lives
 // on calls [Reap] when a child of it has ended.
+//
+// In a root that has joined the thread of another Space, what concerns the thread
+// and the inboxes of those who have joined is asked of that (see package link), and
+// [Actions.Answer] is the other end: what a child asks for is done here as that
+// member. What is said while the parent cannot be reached waits, under its key.
 package api
 
 import (
