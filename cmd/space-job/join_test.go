@@ -14,7 +14,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 	_ "unsafe" // for linkname
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // The steps at which the programs of a test can be killed.
@@ -597,4 +600,65 @@ func TestExecPrefix(t *testing.T) {
 	a.run("thread", "leave")
 	gone := p.run("thread", "invite", "--address", `exec:["/no/such/program"]`)
 	a.refused([]string{"cannot be reached", "no such file"}, "thread", "join", gone, "--member", "bob")
+}
+
+// TestJoinMCP: the tools of a child are those of the parent's thread, whichever
+// way its client came, and it is told of what arrives there.
+func TestJoinMCP(t *testing.T) {
+	t.Parallel()
+	p := newParent(t)
+	p.run("member", "add", "boss", "--kind", "person")
+	f := newFronts(t, "alice")
+	f.command(t, "thread", "join", p.run("thread", "invite"), "--member", "alice")
+	seq := 0.0
+	say := func(session *sdk.ClientSession, args map[string]any) map[string]any {
+		t.Helper()
+		doc, ok := call(t, session, "space_thread", args).(map[string]any)
+		if !ok {
+			t.Fatalf("%v: %v", args, doc)
+		}
+		return doc
+	}
+	for front, session := range f.sessions() {
+		uri := "space://inbox/alice"
+		if err := session.Subscribe(t.Context(), &sdk.SubscribeParams{URI: uri}); err != nil {
+			t.Fatal(err)
+		}
+		seq++
+		if got := say(session, map[string]any{"action": "post", "text": "from " + front}); got["seq"] != seq {
+			t.Errorf("%s: %v", front, got)
+		}
+		if got := say(session, map[string]any{"action": "read", "after": seq - 1, "follow_ms": 1000}); got["cursor"] != seq {
+			t.Errorf("%s: %v", front, got)
+		}
+		seq++
+		p.run("thread", "post", "--member", "boss", "@alice hello")
+		select {
+		case got := <-f.updated[front]:
+			if got != uri {
+				t.Errorf("%s: %s", front, got)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: not told", front)
+		}
+		item := say(session, map[string]any{"action": "inbox", "take": true})["items"].([]any)[0].(map[string]any)["item"]
+		seq++
+		if got := say(session, map[string]any{"action": "answer", "item": item, "text": "done"}); got["seq"] != seq {
+			t.Errorf("%s: %v", front, got)
+		}
+		if got := say(session, map[string]any{"action": "members"}); !strings.Contains(fmt.Sprint(got), "boss") {
+			t.Errorf("%s: %v", front, got)
+		}
+	}
+	p.killDaemon()
+	for front, session := range f.sessions() {
+		if got := say(session, map[string]any{"action": "post", "text": "away"}); got["waits"] != true || got["seq"] != 0.0 {
+			t.Errorf("%s: %v", front, got)
+		}
+		if got := say(session, map[string]any{"action": "claims"}); !strings.Contains(fmt.Sprint(got), "cannot be reached") {
+			t.Errorf("%s: %v", front, got)
+		}
+	}
+	p.run("daemon", "--detach")
+	p.await("what waited", func() string { return fmt.Sprint(strings.Count(p.texts(), ";away")) }, "2")
 }
