@@ -76,7 +76,12 @@ func TestJoinCrash(t *testing.T) {
 func joinCrash(t *testing.T, acts string) {
 	p := newParent(t)
 	p.run("member", "add", "boss", "--kind", "person")
-	restart := func(s *space) { s.run("daemon", "--detach") }
+	restart := func(s *space) { // what was killed may not be gone yet
+		s.await("a daemon", func() string {
+			_, err := s.try("daemon", "--detach")
+			return fmt.Sprint(err)
+		}, "<nil>")
+	}
 	count := func(text string) int {
 		n := 0
 		for line := range strings.SplitSeq(p.texts(), ";") {
