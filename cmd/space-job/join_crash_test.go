@@ -1,15 +1,24 @@
 package main
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"space-job/jobdir"
+	"space-job/notify"
 )
 
 // joinCrashes are the steps at which a program of a parent or a child is killed,
@@ -203,3 +212,102 @@ func joinCrash(t *testing.T, acts string) {
 		s.run("daemon", "stop")
 	}
 }
+
+// TestJoinCrashAtRandom: the daemons of a parent and of two children are killed
+// again and again while both children post and run jobs. All that they were told
+// is posted or waits is there once, what one of them posts in its order.
+func TestJoinCrashAtRandom(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	p := newParent(t)
+	children := map[string]*space{"ann": p.childOf(t, "ann"), "bob": p.childOf(t, "bob")}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(uint64(seed), 1))
+	ctx, stop := context.WithTimeout(t.Context(), *joinCrashFor)
+	defer stop()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	jobs := map[string]string{} // by id: whose
+	posts := map[string][]string{}
+	for me, s := range children {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				text := fmt.Sprintf("%s says %d", me, n)
+				if _, err := s.try("thread", "post", "--member", me, text); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				posts[me] = append(posts[me], text)
+				mu.Unlock()
+				if n%4 != 0 {
+					continue
+				}
+				job, err := s.try("start", "--notify", "--member", me, "true")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				jobs[job] = me
+				mu.Unlock()
+			}
+		})
+	}
+	victims := []*space{p, p, children["ann"], children["bob"]}
+	kills := 0
+	for ctx.Err() == nil {
+		s := victims[rnd.IntN(len(victims))]
+		root, err := jobdir.OpenRoot(s.root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d, held := notify.DaemonOf(root); held && d.PID > 1 && syscall.Kill(d.PID, syscall.SIGKILL) == nil {
+			kills++
+		}
+		time.Sleep(time.Duration(rnd.IntN(150)) * time.Millisecond)
+		_, _ = s.try("daemon", "--detach")
+		time.Sleep(time.Duration(rnd.IntN(100)) * time.Millisecond)
+	}
+	wg.Wait()
+	for _, s := range append(victims, p) {
+		s.await("a daemon", func() string {
+			_, err := s.try("daemon", "--detach")
+			return fmt.Sprint(err == nil || strings.Contains(err.Error(), "has the daemon") || strings.Contains(err.Error(), "daemon stop"))
+		}, "true")
+	}
+	p.await("all jobs", func() string { return fmt.Sprint(strings.Count(";"+p.texts(), ";JOB ") >= len(jobs)) }, "true")
+	for me, s := range children {
+		s.await("an empty outbox", func() string {
+			left, _ := filepath.Glob(filepath.Join(s.root, "outbox", "posts", "[0-9]*"))
+			return fmt.Sprint(len(left))
+		}, "0")
+		if left, _ := filepath.Glob(filepath.Join(s.root, "outbox", "posts", "refused", "*")); len(left) > 0 {
+			t.Errorf("refused: %q", left)
+		}
+		var got []string
+		for text := range strings.SplitSeq(p.texts(), ";") {
+			if strings.HasPrefix(text, me) {
+				got = append(got, text)
+			}
+		}
+		if !slices.Equal(got, posts[me]) {
+			t.Errorf("%s:\n%q, want\n%q", me, got, posts[me])
+		}
+	}
+	all := p.texts()
+	for job, me := range jobs {
+		if n := strings.Count(all, "JOB "+job+" "); n != 1 {
+			t.Errorf("job %s is told of %d times", job, n)
+		}
+		if n := strings.Count(p.run("inbox", "--json", "--member", me), `"job":"`+job+`"`); n != 1 {
+			t.Errorf("job %s is %d times in the inbox of %s", job, n, me)
+		}
+	}
+	t.Logf("%d kills, %d and %d posts, %d jobs", kills, len(posts["ann"]), len(posts["bob"]), len(jobs))
+}
+
+var joinCrashFor = flag.Duration("join.crash", 2*time.Second, "how long TestJoinCrashAtRandom goes on")
