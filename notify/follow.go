@@ -208,6 +208,8 @@ func (f *follower) run(ctx context.Context) {
 			return
 		case <-f.watch.hint:
 		case <-timer.C:
+		case <-f.hooks.Back:
+			f.parentBack()
 		case result := <-f.results:
 			result()
 			for more := true; more; { // those that came at the same time

@@ -114,6 +114,15 @@ func (f *follower) notTold(fd *followed, err error, now time.Time) {
 	f.save(fd, false)
 }
 
+// parentBack has what waits for the parent brought at once.
+func (f *follower) parentBack() {
+	for _, fd := range f.jobs {
+		if t := &fd.entry.Thread; fd.ended && t.State == Pending && t.Attempts > 0 {
+			fd.due = soon
+		}
+	}
+}
+
 // toldParent notes what the parent has done. Who does not take part in its thread
 // is told here.
 func (f *follower) toldParent(fd *followed, starter string, told JobTold) {

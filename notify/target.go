@@ -49,6 +49,7 @@ type Hooks struct {
 	Wake    func(context.Context, thread.Member, thread.Item) error // runs a member's waker
 	Desktop func(context.Context, Message) error                    // shows a person a notification
 	Parent  func() (*Parent, error)                                 // the thread that the root has joined, nil where it has none
+	Back    <-chan struct{}                                         // a parent that could not be reached can be again; may be nil
 	Prune   func() error                                            // once an hour, beside what prunes jobs; nil: nothing
 	Log     *log.Logger                                             // what an operator should know, one line each
 }

@@ -368,18 +368,25 @@ func (a *Actions) above(member string) (*parent, error) {
 	return p, err
 }
 
-// Joined are the members of this root that take part in the thread of a parent,
-// and what this Space is called there. Without one there are none.
-func (a *Actions) Joined() (members []string, space string, err error) {
+// Part is the part that a root has in the thread of a parent.
+type Part struct {
+	Members []string // that have joined; none where there is no parent
+	Space   string   // what this Space is called there
+	Exec    bool     // a call runs a program
+}
+
+// Joined is the part that this root has in the thread of a parent.
+func (a *Actions) Joined() (Part, error) {
 	p, err := a.parent()
 	if p == nil {
-		return nil, "", err
+		return Part{}, err
 	}
 	names := make([]string, len(p.Members))
 	for i, m := range p.Members {
 		names[i] = m.Name
 	}
-	return names, p.Space, err
+	address, err := link.ParseAddress(p.Address)
+	return Part{names, p.Space, address.Exec != nil}, err
 }
 
 // JobEndAbove tells the parent of a job that has ended.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"space-job/cmd/internal/api"
@@ -16,12 +17,13 @@ import (
 	"space-job/notify/thread"
 )
 
-// How often is looked at a link that nobody tells of, and the longest time between
-// two tries to reach a parent: it is on the same machine, or a person waits.
+// How often is looked at a link that nobody tells of, and the time between two
+// tries to reach a parent. A waker that tries tells all others when it is back.
 const (
 	lookEvery = 30 * time.Second
-	maxPause  = 15 * time.Second
 	minPause  = 250 * time.Millisecond
+	maxPause  = 15 * time.Second
+	maxKnock  = 2 * time.Second        // of a waker, where a try is a connection and no program
 	askAgain  = 500 * time.Millisecond // whether a member was woken
 	keepWakes = 256                    // of items that were answered, for who asks
 )
@@ -29,13 +31,13 @@ const (
 // parent is the way of the messages of ended jobs to the thread that the root has
 // joined.
 func (c *child) parent() (*notify.Parent, error) {
-	members, space, err := c.actions.Joined()
-	if err != nil || len(members) == 0 {
+	part, err := c.actions.Joined()
+	if err != nil || len(part.Members) == 0 {
 		return nil, err
 	}
-	has := func(member string) bool { return slices.Contains(members, member) }
+	has := func(member string) bool { return slices.Contains(part.Members, member) }
 	return &notify.Parent{
-		Space: space,
+		Space: part.Space,
 		Has:   has,
 		JobEnd: func(ctx context.Context, e notify.JobEnd) (notify.JobTold, error) {
 			m := &e.Message
@@ -76,6 +78,8 @@ type child struct {
 	hooks   notify.Hooks
 	log     *log.Logger
 
+	news   chan<- os.Signal
+	back   chan struct{} // see notify.Hooks
 	wakers sync.WaitGroup
 	stop   map[string]context.CancelFunc // by member
 
@@ -132,7 +136,8 @@ func (c *child) note(member string, f func(w *wakes)) {
 
 // run goes on until ctx is done. Something in news says that a post waits, or that
 // a member has joined or left.
-func (c *child) run(ctx context.Context, news <-chan os.Signal) {
+func (c *child) run(ctx context.Context, news chan os.Signal) {
+	c.news = news
 	c.stop = map[string]context.CancelFunc{}
 	defer c.wakers.Wait()
 	failed, said := 0, ""
@@ -174,11 +179,12 @@ func backoff(failed int) time.Duration {
 
 // follow has a waker for each member that has joined, and for nobody else.
 func (c *child) follow(ctx context.Context) {
-	members, _, err := c.actions.Joined()
+	part, err := c.actions.Joined()
 	if err != nil {
 		c.log.Printf("link: %v", err)
 		return
 	}
+	members := part.Members
 	for name, stop := range c.stop {
 		if !slices.Contains(members, name) {
 			stop()
@@ -220,10 +226,17 @@ func (c *child) wake(ctx context.Context, name string) {
 				said = err.Error()
 				c.log.Printf("link: %s: %v", name, err)
 			}
-			if !sleep(ctx, backoff(failed)) {
+			pause := backoff(failed)
+			if part, err := c.actions.Joined(); err == nil && !part.Exec {
+				pause = min(pause, maxKnock)
+			}
+			if !sleep(ctx, pause) {
 				return
 			}
 			continue
+		}
+		if failed > 0 {
+			c.isBack()
 		}
 		failed, said = 0, ""
 		gone := func(id string) bool { return !slices.Contains(open, id) }
@@ -275,6 +288,18 @@ func (c *child) wake(ctx context.Context, name string) {
 			}
 			c.note(name, func(w *wakes) { w.known[it.ID] = target })
 		}
+	}
+}
+
+// isBack has posts and messages that wait for the parent sent at once.
+func (c *child) isBack() {
+	select {
+	case c.back <- struct{}{}:
+	default:
+	}
+	select {
+	case c.news <- syscall.SIGHUP:
+	default:
 	}
 }
 

@@ -198,8 +198,8 @@ func serve(o options) error {
 	}
 	actions.Carry(carrier.Do)
 	h := hooks(root, l)
-	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}}
-	h.Parent = c.parent
+	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}, back: make(chan struct{}, 1)}
+	h.Parent, h.Back = c.parent, c.back
 	go c.run(ctx, news)
 	done := make(chan error, 1)
 	go func() { done <- notify.Follow(ctx, root, h) }()
