@@ -214,6 +214,9 @@ func (w *writer) post(d *draft) (Posted, error) {
 	if err := w.append(e); err != nil {
 		return res, err
 	}
+	if e.Key != "" {
+		w.t.keys.add(e.Key, e.Seq, w.Offset)
+	}
 	res.Entry = *e
 	var err error
 	if res.Claims, res.Items, err = w.workThrough(e); err == nil {
@@ -393,7 +396,7 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		t.keys.add(e.Key, e.Seq)
+		t.keys.add(e.Key, e.Seq, -1)
 	}
 	told := make(map[string]bool, len(entries))
 	for i, j := range jobs {
@@ -416,12 +419,13 @@ type keyCache struct {
 
 const maxKeys = 100_000
 
-// add notes what was just posted.
-func (c *keyCache) add(key string, seq int64) {
+// add notes what was just posted, and where what comes next will begin, -1 where
+// that is not known.
+func (c *keyCache) add(key string, seq, next int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.keys != nil && seq == c.to+1 {
-		c.keys[key], c.to, c.offset = seq, seq, -1
+		c.keys[key], c.to, c.offset = seq, seq, next
 	}
 }
 

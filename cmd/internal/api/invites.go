@@ -607,7 +607,9 @@ func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.An
 	case PostResult:
 		res.End = r.Seq
 	case followed:
-		res.End, result = r.end, r.body
+		if err == nil {
+			return link.Answer{Result: r.body, End: r.end}
+		}
 	default:
 		res.End, _ = local.thread().End()
 	}

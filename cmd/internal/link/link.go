@@ -40,6 +40,7 @@ import (
 	"hash/crc32"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"space-job/notify/thread"
@@ -90,6 +91,17 @@ type Answer struct {
 	// no answer, and the parent may (Sent) have done what it was asked for.
 	Unanswered string `json:"unanswered,omitempty"`
 	Sent       bool   `json:"sent,omitempty"`
+}
+
+// Append adds the answer as JSON. What is in it is JSON already, and is not looked
+// at again: many are told the same.
+func (a *Answer) Append(b []byte) ([]byte, error) {
+	if a.Error != nil || len(a.Warnings) > 0 || a.Unanswered != "" {
+		j, err := json.Marshal(a)
+		return append(b, j...), err
+	}
+	b = append(append(b, `{"result":`...), a.Result...)
+	return append(strconv.AppendInt(append(b, `,"end":`...), a.End, 10), '}'), nil
 }
 
 // Unanswered is the answer of a call that had none.

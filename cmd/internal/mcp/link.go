@@ -43,7 +43,7 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 	if r.Context().Err() != nil {
 		return // nobody waits for it
 	}
-	body, err := json.Marshal(answer)
+	body, err := answer.Append(nil)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
