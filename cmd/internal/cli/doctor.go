@@ -16,7 +16,7 @@ func doctorCommand() *command {
 		usage:   []string{"doctor"},
 		summary: "look whether jobs can be run here",
 		about: []string{
-			"Looks at the two programs, the root and its file system, whether locks hold there (or where it would be made), what the kernel offers, the disk, large logs and jobs that should have been pruned, and runs one small job in a folder of its own. It leaves nothing behind.",
+			"Looks at the two programs, the root and its file system, whether locks hold there (or where it would be made), what the kernel offers, the disk, large logs and jobs that should have been pruned, whether the Space whose thread this one has joined answers, and runs one small job in a folder of its own. It leaves nothing behind.",
 		},
 		examples: []example{{"space-job doctor", ""}},
 		exits: []exit{

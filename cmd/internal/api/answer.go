@@ -1,0 +1,292 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"space-job/cmd/internal/link"
+	"space-job/jobdir/record"
+	"space-job/notify/thread"
+)
+
+// Answer does what a member of another Space asks for, by its token, and says what
+// came of it. It is made as that member, and nothing in it is decided over there.
+func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.Answer {
+	local := *a
+	local.local, local.bound = true, nil
+	result, warnings, err := local.answer(ctx, token, &c)
+	res := link.Answer{Warnings: warnings}
+	switch r := result.(type) {
+	case PostResult:
+		res.End = r.Seq
+	case followed:
+		if err == nil {
+			return link.Answer{Result: r.body, End: r.end}
+		}
+	default:
+		res.End, _ = local.thread().End()
+	}
+	if err == nil {
+		if result == nil {
+			result = struct{}{}
+		}
+		res.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		e := AsError(err)
+		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
+	}
+	return res
+}
+
+// followed is a ThreadResult in JSON.
+type followed struct {
+	body json.RawMessage
+	end  int64
+}
+
+func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (result any, warnings []string, err error) {
+	decode := func(v any) error {
+		if len(c.Args) == 0 {
+			return nil
+		}
+		if err := json.Unmarshal(c.Args, v); err != nil {
+			return &Error{Code: InvalidArgument, Message: "args of " + shown(c.Op) + ": " + err.Error()}
+		}
+		return nil
+	}
+	if c.Op == link.Join {
+		var args link.JoinArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		res, err := a.admit(token, &args)
+		return res, nil, err
+	}
+	v, err := a.holder(token)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Op == link.Leave {
+		return nil, nil, a.leave(v)
+	}
+	if _, err := os.Lstat(a.path("members/" + v.Member + ".json")); err != nil {
+		return nil, nil, &Error{Code: Conflict, Message: v.Member + " is no member of the parent any more", Hint: "over there: space-job member add " + v.Member + " --kind agent"}
+	}
+	bound := *a
+	bound.bound = &thread.Author{Member: v.Member, Kind: thread.Agent} // as it is now is seen where that counts
+	as := &bound
+	switch c.Op {
+	case link.Read:
+		var args link.ReadArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		if args.FollowMS > 0 && args.After != nil && args.Before == nil && *args.After >= 0 && args.N >= 0 && args.N <= thread.MaxRead && checkFollow(args.FollowMS) == nil {
+			wait, cancel := context.WithTimeout(ctx, time.Duration(args.FollowMS)*time.Millisecond)
+			body, end, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
+			cancel()
+			if ok {
+				_, err := a.holder(token) // it may have been revoked meanwhile
+				return followed{body, end}, nil, err
+			}
+		}
+		res, err := as.ThreadRead(ctx, ThreadRequest{After: args.After, Before: args.Before, N: args.N, FollowMS: args.FollowMS})
+		if err == nil && args.FollowMS > 0 {
+			_, err = a.holder(token) // it may have been revoked meanwhile
+		}
+		return res, res.Warnings, err
+	case link.Claims:
+		res, err := as.ThreadClaims()
+		return res, res.Warnings, err
+	case link.Members:
+		res, err := as.MemberList()
+		for i := range res.Members {
+			m := &res.Members[i]
+			m.WakeCommand, m.WakePane, m.WakeSocket = "", "", ""
+		}
+		return res.Members, res.Warnings, err
+	case link.Inbox:
+		var args link.InboxArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		res, err := as.Inbox(ctx, InboxRequest{Take: args.Take, FollowMS: args.FollowMS})
+		if err == nil && args.FollowMS > 0 && !args.Take {
+			_, err = a.holder(token)
+		}
+		if res.Items == nil {
+			res.Items = []thread.Item{}
+		}
+		return res.Items, res.Warnings, err
+	case link.Arrivals:
+		var args link.ArrivalsArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		res, err := as.arrivals(ctx, v.Member, args.Known, args.FollowMS)
+		if err == nil {
+			_, err = a.holder(token)
+		}
+		return res, nil, err
+	case link.JobEnd:
+		var args link.JobEndArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		res, err := as.jobEnd(v, &args)
+		return res, nil, err
+	case link.Post, link.Claim, link.Done, link.Release, link.Blocked, link.AnswerItem:
+		var args link.SayArgs
+		if err := decode(&args); err != nil {
+			return nil, nil, err
+		}
+		if !validKey(args.Key) {
+			return nil, nil, invalid("key", args.Key, "is none")
+		}
+		as.key, as.keyAfter = "link/"+v.ID+"/"+args.Key, args.After
+		res, err := as.say(c.Op, &args)
+		warnings := res.Warnings
+		res.Warnings = nil
+		return res, warnings, err
+	}
+	return nil, nil, invalid("op", c.Op, "is no call")
+}
+
+// say says something as the member that a is bound to.
+func (a *Actions) say(op string, args *link.SayArgs) (PostResult, error) {
+	switch op {
+	case link.Claim:
+		return a.ThreadClaim(ClaimRequest{What: args.What, Files: args.Files, Branch: args.Branch, Until: args.Until})
+	case link.Done:
+		return a.ThreadDone("", args.What, args.Result, args.Next)
+	case link.Release:
+		return a.ThreadRelease("", args.What)
+	case link.Blocked:
+		return a.ThreadBlocked("", args.What, args.Needs, args.From)
+	case link.AnswerItem:
+		res, err := a.InboxAnswer("", args.Item, args.Text)
+		var answered *thread.AnsweredError
+		if errors.As(err, &answered) { // perhaps by this very call, whose answer was lost
+			before := answered.Reply + 1
+			if read, e := a.thread().Read(thread.Range{Before: &before, N: 1}); e == nil && len(read.Entries) == 1 && read.Entries[0].Text == args.Text {
+				res.fill(&thread.Posted{Entry: read.Entries[0]})
+				return res, nil
+			}
+		}
+		return res, err
+	}
+	return a.ThreadPost(PostRequest{Text: args.Text, ReplyTo: args.ReplyTo})
+}
+
+// arrivals waits for items of a member that are unread and not known.
+func (a *Actions) arrivals(ctx context.Context, member string, known []string, followMS int64) (link.ArrivalsResult, error) {
+	res := link.ArrivalsResult{Items: []thread.Item{}, Open: []string{}}
+	if err := checkFollow(followMS); err != nil {
+		return res, err
+	}
+	before := make(map[string]bool, len(known))
+	seen := make(map[string]bool, len(known))
+	for _, id := range known {
+		before[id], seen[id] = true, true
+	}
+	t := a.thread()
+	wait, cancel := context.WithTimeout(ctx, time.Duration(followMS)*time.Millisecond)
+	defer cancel()
+	if _, err := t.WaitInbox(wait, member, seen); err != nil {
+		return res, fault(err)
+	}
+	all, err := t.Inbox(member)
+	for _, it := range all {
+		res.Open = append(res.Open, it.ID)
+		if it.State == thread.Unread && !before[it.ID] {
+			res.Items = append(res.Items, it)
+		}
+	}
+	return res, fault(err)
+}
+
+// jobEnd posts the end of a job of the Space of v, once, and tells its starter and
+// whoever is to be woken. What is there already is left as it is.
+func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, error) {
+	res := link.JobEndResult{Items: map[string]link.Told{}}
+	id, ok := record.ParseID(args.Job)
+	switch {
+	case !ok:
+		return res, invalid("job", args.Job, "is no id")
+	case !strings.HasPrefix(args.Text, "JOB "+args.Job+" ") || len(args.Text) > thread.MaxPost:
+		return res, invalid("text", args.Text, "is no message of the end of that job")
+	case args.Hops < 0:
+		return res, invalid("hops", strconv.Itoa(args.Hops), "is below zero")
+	}
+	from := thread.Author{Member: v.Member, Kind: thread.Agent}
+	if args.Starter != "" { // only who has joined from there: a child wakes nobody else without a limit
+		children, err := a.children()
+		if err != nil {
+			return res, err
+		}
+		if slices.ContainsFunc(children, func(o invite) bool { return o.Member == args.Starter && o.SpaceID == v.SpaceID }) {
+			from.Member = args.Starter
+		} else {
+			res.Items[args.Starter] = link.Told{Error: "has not joined from " + v.Space}
+			args.Starter = ""
+		}
+	}
+	t := a.thread()
+	seq, _, err := t.PostJob(thread.JobEnd{Job: id, Space: v.Space, Text: args.Text, Hops: args.Hops, After: args.After})
+	if err != nil {
+		return res, fault(err)
+	}
+	crash("job_end.posted")
+	res.Seq = seq
+	item := thread.Item{
+		ID: "e" + strconv.FormatInt(seq, 10), Kind: thread.KindJobEnd, From: thread.Author{Member: "daemon", Kind: thread.Daemon}, Seq: seq, Text: args.Text,
+		Job: args.Job, JobState: args.State, ExitCode: args.ExitCode, Offset: args.Offset, Space: v.Space,
+	}
+	tell := func(name string, put func(thread.Item) (thread.Item, error)) error {
+		it := item
+		it.To = name
+		it, err := put(it)
+		var refused *thread.InvalidError
+		switch {
+		case errors.Is(err, thread.ErrNoMember), errors.As(err, &refused):
+			res.Items[name] = link.Told{Error: err.Error()}
+			return nil
+		case err != nil:
+			return fault(err)
+		}
+		res.Items[name] = link.Told{Item: it.ID, Wake: it.Wake.State, Limit: it.Wake.Limit, RetryAfterMS: it.Wake.RetryAfterMS}
+		return nil
+	}
+	if args.Starter != "" {
+		err := tell(args.Starter, func(it thread.Item) (thread.Item, error) {
+			it.Hops = args.Hops
+			if m, err := t.Member(args.Starter); err != nil {
+				return it, err
+			} else if m.Wakeable() {
+				it.Wake.State = thread.WakePending
+			}
+			return t.PutItem(it)
+		})
+		if err != nil {
+			return res, err
+		}
+	}
+	for _, name := range args.Wake {
+		if name == args.Starter {
+			continue
+		}
+		if err := tell(name, func(it thread.Item) (thread.Item, error) { return t.WakeOther(from, args.Hops, it) }); err != nil {
+			return res, err
+		}
+	}
+	crash("job_end.told")
+	return res, nil
+}
