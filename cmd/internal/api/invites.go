@@ -353,29 +353,16 @@ func (a *Actions) Revoke(req RevokeRequest) (RevokeResult, error) {
 			res.Members = append(res.Members, req.Member)
 		}
 	}
-	if _, err := os.Lstat(a.path(invitesDir)); err == nil {
-		unlock, err := a.lockInvites()
-		if err != nil {
-			return res, err
+	revoked, err := a.revokeChildren(func(v *invite) bool {
+		return req.All || v.Member == req.Member || req.Machine != "" && v.Space == req.Machine
+	})
+	for _, name := range revoked {
+		if !slices.Contains(res.Members, name) {
+			res.Members = append(res.Members, name)
 		}
-		defer unlock()
-		children, err := a.children()
-		if err != nil {
-			return res, err
-		}
-		for i := range children {
-			v := &children[i]
-			if !req.All && v.Member != req.Member && (req.Machine == "" || v.Space != req.Machine) {
-				continue
-			}
-			v.RevokedAt = a.now().UTC().Truncate(time.Second)
-			if err := a.saveInvite(v); err != nil {
-				return res, err
-			}
-			if !slices.Contains(res.Members, v.Member) {
-				res.Members = append(res.Members, v.Member)
-			}
-		}
+	}
+	if err != nil {
+		return res, err
 	}
 	if len(res.Members) == 0 && !req.All {
 		what := "the member " + shown(req.Member) + " has no token"
@@ -385,6 +372,31 @@ func (a *Actions) Revoke(req RevokeRequest) (RevokeResult, error) {
 		return res, &Error{Code: NotFound, Message: what, Hint: "see who has joined: space-job thread invites"}
 	}
 	return res, nil
+}
+
+// revokeChildren takes back the tokens of those who have joined and are meant.
+func (a *Actions) revokeChildren(meant func(*invite) bool) (members []string, err error) {
+	if _, err := os.Lstat(a.path(invitesDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	unlock, err := a.lockInvites()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	children, err := a.children()
+	for i := range children {
+		v := &children[i]
+		if !meant(v) {
+			continue
+		}
+		v.RevokedAt = a.now().UTC().Truncate(time.Second)
+		if err := a.saveInvite(v); err != nil {
+			return members, err
+		}
+		members = append(members, v.Member)
+	}
+	return members, err
 }
 
 // removeTokens removes the lines of a member from the file of tokens.
@@ -484,8 +496,15 @@ func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, er
 	case InviteExpired:
 		return res, refusedLink("has expired at " + thread.Clock(v.ExpiresAt, now) + ", and it is " + thread.Clock(now, now) + " in the parent")
 	}
-	if err := a.mayJoin(args, all); err != nil {
+	before, err := a.mayJoin(args, all)
+	if err != nil {
 		return res, err
+	}
+	if before != nil { // it has lost the token, or never had it: a join was killed
+		before.LeftAt = now.UTC().Truncate(time.Second)
+		if err := a.saveInvite(before); err != nil {
+			return res, err
+		}
 	}
 	v.Member, v.SpaceID, v.Token, v.UsedAt = args.Member, args.SpaceID, digest, now.UTC().Truncate(time.Second)
 	v.Space = spaceName(v, args.Space, all)
@@ -509,16 +528,19 @@ func refusedLink(why string) error {
 	return &Error{Code: Conflict, Message: "link: " + why, Hint: "ask for another: space-job thread invite"}
 }
 
-// mayJoin refuses a name that somebody has.
-func (a *Actions) mayJoin(args *link.JoinArgs, all []invite) error {
-	before := false // it joined once, and is gone
+// mayJoin refuses a name that somebody has. Who joins again from the same Space has
+// joined by another link before, which is returned.
+func (a *Actions) mayJoin(args *link.JoinArgs, all []invite) (again *invite, err error) {
+	before := false // it joined once
 	for i := range all {
 		o := &all[i]
 		if o.Member == "" || o.Member != args.Member {
 			continue
 		}
-		if o.state(a.now()) == InviteUsed {
-			return &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " has joined already, from " + o.Space, Hint: "take another name; or, where that one is lost, over there: space-job member revoke " + args.Member}
+		if o.state(a.now()) == InviteUsed && o.SpaceID == args.SpaceID {
+			again = o
+		} else if o.state(a.now()) == InviteUsed {
+			return nil, &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " has joined already, from " + o.Space, Hint: "take another name; or, where that one is lost, over there: space-job member revoke " + args.Member}
 		}
 		before = true
 	}
@@ -529,13 +551,13 @@ func (a *Actions) mayJoin(args *link.JoinArgs, all []invite) error {
 		if err == nil && other != "" {
 			err = &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " differs from the parent's member " + other + " in capitals only", Hint: "take another name"}
 		}
-		return err
+		return again, err
 	case err != nil:
-		return fault(err)
+		return nil, fault(err)
 	case !before || m.Kind != thread.Agent:
-		return &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " is somebody else in the parent", Hint: "take another name"}
+		return nil, &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " is somebody else in the parent", Hint: "take another name"}
 	}
-	return nil
+	return again, nil
 }
 
 // spaceName is what the Space of a child is called: by the link, as its other

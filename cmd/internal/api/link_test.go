@@ -221,8 +221,58 @@ func TestAnswerRefuses(t *testing.T) {
 	if err := parent.MemberRemove("ann"); err != nil {
 		t.Fatal(err)
 	}
-	if a := call(ann, link.Read, `{}`); a.Error == nil || !strings.Contains(a.Error.Message, "is no member of the parent any more") {
+	if a := call(ann, link.Read, `{}`); a.Error == nil || !strings.Contains(a.Error.Message, "the token of ann was revoked") {
 		t.Errorf("%s, %+v", a.Result, a.Error)
+	}
+}
+
+// TestJoinAgain: a child that was killed when the parent had let it in may join by
+// another link; nobody else may have its name.
+func TestJoinAgain(t *testing.T) {
+	t.Parallel()
+	parent, child, other := newRootActions(t), newRootActions(t), newRootActions(t)
+	cut := false
+	lost := errors.New("killed")
+	child.Carry(func(ctx context.Context, r link.Request) (link.Answer, error) {
+		_ = parent.Answer(ctx, r.Token, r.Call)
+		return link.Answer{}, lost
+	})
+	other.Carry(carryTo(parent, &cut))
+	join := func(a *Actions) error {
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		if err == nil {
+			_, err = a.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"})
+		}
+		return err
+	}
+	if err := join(child); !errors.Is(err, lost) {
+		t.Fatal(err)
+	}
+	if err := join(other); err == nil || !strings.Contains(err.Error(), "has joined already") {
+		t.Errorf("%v", err)
+	}
+	child.Carry(carryTo(parent, &cut))
+	if err := join(child); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.ThreadPost(PostRequest{Member: "ann", Text: "here"}); err != nil {
+		t.Error(err)
+	}
+	if all, err := parent.children(); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if _, err := os.Lstat(child.path(pendingFile)); err == nil {
+		t.Error("the join is still under way")
+	}
+	// Removed and added again, it is another one.
+	if err := parent.MemberRemove("ann"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parent.MemberAdd(MemberRequest{Name: "ann", Kind: thread.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.ThreadPost(PostRequest{Member: "ann", Text: "still here"}); err == nil || !strings.Contains(err.Error(), "was revoked") {
+		t.Errorf("%v", err)
 	}
 }
 

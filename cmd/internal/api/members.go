@@ -78,9 +78,13 @@ func (a *Actions) MemberList() (MembersResult, error) {
 	return res, fault(err)
 }
 
-// MemberRemove removes a member. Its inbox stays.
+// MemberRemove removes a member. Its inbox stays. One that has joined from another
+// Space takes part no longer, also if there is a member of that name again.
 func (a *Actions) MemberRemove(name string) error {
 	err := a.thread().RemoveMember(name)
+	if err == nil {
+		_, err = a.revokeChildren(func(v *invite) bool { return v.Member == name })
+	}
 	if errors.Is(err, thread.ErrNoMember) {
 		return &Error{Code: NotFound, Message: "there is no member " + shown(name), Hint: "see who there is: space-job member list", cause: err}
 	}

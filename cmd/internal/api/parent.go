@@ -417,6 +417,9 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 			return res, err
 		}
 		if p.SpaceID == "" {
+			p.SpaceID = pending.SpaceID // so that the parent knows who it is, if it has heard of that
+		}
+		if p.SpaceID == "" {
 			if p.SpaceID, err = newSecret(8); err != nil {
 				return res, err
 			}

@@ -141,7 +141,7 @@ func memberRemoveCommand() *command {
 		name:     "member remove",
 		usage:    []string{"member remove NAME"},
 		summary:  "remove a member",
-		about:    []string{"A name that is removed can no longer post or be mentioned. What it has posted and claimed stays, and so does its inbox."},
+		about:    []string{"A name that is removed can no longer post or be mentioned. What it has posted and claimed stays, and so does its inbox. One that has joined from another Space takes part no longer."},
 		examples: []example{{"space-job member remove bob", ""}},
 		exits:    []exit{{"0", "fine"}, {"1", "it failed"}, {"2", "a wrong flag or value"}, {"3", "no such member"}},
 		operand:  operandMember,
