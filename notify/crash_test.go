@@ -39,6 +39,7 @@ type crashOrder struct {
 	Point string // "": none
 	Job   jobdir.ID
 	Stay  bool // do not end when there is nothing left
+	Above bool // the root has joined the thread of the root beside it: see parentBeside
 }
 
 func (o crashOrder) arm() {
@@ -78,11 +79,37 @@ func followRole(arg string) int {
 			stop()
 		}()
 	}
-	if err := Follow(ctx, root, fileHooks(o.Root)); err != nil {
+	hooks := fileHooks(o.Root)
+	if o.Above {
+		hooks.Parent = func() (*Parent, error) { return parentBeside(o.Root) }
+	}
+	if err := Follow(ctx, root, hooks); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+// parentBeside is the thread of another root, in which ann of this one takes part.
+func parentBeside(root string) (*Parent, error) {
+	other, err := jobdir.OpenRoot(root + ".parent")
+	if err != nil {
+		return nil, err
+	}
+	th := thread.Open(other)
+	return &Parent{
+		Space: "child",
+		Has:   func(member string) bool { return member == "ann" },
+		JobEnd: func(_ context.Context, e JobEnd) (JobTold, error) {
+			seq, _, err := th.PostJob(thread.JobEnd{Job: e.Message.Job, Space: "child", Text: e.Message.Text, Hops: e.Hops, After: e.After})
+			told := map[string]Target{"bob": {State: Failed, Error: "no such member"}}
+			if e.Starter != "" {
+				told[e.Starter] = Target{State: Pending}
+			}
+			return JobTold{Seq: seq, Targets: told}, err
+		},
+		Woken: func(string, string) Target { return Target{State: Delivered, Attempts: 1} },
+	}, nil
 }
 
 // entriesLeft: also a wake that is to be run, without an entry.
@@ -143,6 +170,7 @@ const (
 	agent                    // the daemon, at the end of an agent's job
 	person                   // the daemon, at the end of a person's
 	thread_                  // as agent; the step is one of package thread
+	above                    // the daemon of a root that has joined another thread
 )
 
 // crashTable is every step that a kill -9 could fall into between the start of a
@@ -165,6 +193,8 @@ var crashTable = []struct {
 	{"wake.run", agent},
 	{"wake.noted", agent},
 	{"desktop.shown", person},
+
+	{"parent.told", above},
 
 	{"post.appended", thread_},
 	{"post.synced", thread_},
@@ -253,6 +283,10 @@ func TestCrash(t *testing.T) {
 				wantDelivered(t, root, testID)
 				return
 			}
+			if c.way == above {
+				crashAbove(t, root, o)
+				return
+			}
 			starter, kind, command := "ann", thread.Agent, "true"
 			if c.way == person {
 				kind, command = thread.Person, ""
@@ -300,6 +334,50 @@ func TestCrash(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// crashAbove: what is for the parent is there once, ann is told there, and bob, who
+// does not take part in its thread, here.
+func crashAbove(t *testing.T, root *jobdir.Root, o crashOrder) {
+	parent := must[*jobdir.Root](t)(jobdir.OpenRoot(root.Path() + ".parent"))
+	if err := parent.Create(); err != nil {
+		t.Fatal(err)
+	}
+	addMember(t, root, "ann", thread.Agent, "true")
+	addMember(t, root, "bob", thread.Agent, "true")
+	if _, err := AddSink(root, SinkConfig{Name: "file", Command: "true"}); err != nil {
+		t.Fatal(err)
+	}
+	o.Above = true
+	j := notified(t, root, jobdir.Cmd{Name: "n"}, entryBy("ann", thread.Agent, "bob"))
+	j.end(jobdir.Exited, 7)
+	for range 3 {
+		wantKilled(t, helper(t, "follow", o))
+	}
+	o.Point = ""
+	if err := helper(t, "follow", o).Run(); err != nil {
+		t.Error(err)
+	}
+	r, ok := readReceipt(root.Job(j.id))
+	if !ok || r.state() != Delivered || r.Seq != 1 || r.Wakes["ann"].State != Delivered || r.Wakes["bob"].State != Delivered {
+		t.Fatalf("%+v", r)
+	}
+	read := must[thread.Read](t)(thread.Open(parent).Read(thread.Range{}))
+	if len(read.Entries) != 1 || read.Entries[0].Key != "child/"+string(j.id) || !strings.Contains(read.Entries[0].Text, "\nRead more in the Space child with ") {
+		t.Errorf("%+v", read)
+	}
+	if all := must[thread.Read](t)(thread.Open(root).Read(thread.Range{})); len(all.Entries) != 0 {
+		t.Errorf("%+v", all)
+	}
+	if it := wantItem(t, root, "bob", j.id); it.Seq != 1 {
+		t.Errorf("%+v", it)
+	}
+	if _, err := thread.Open(root).Item("ann", string(j.id)); err == nil {
+		t.Error("ann has an item here, too")
+	}
+	if got := beside(t, root, "sink-file"); len(got) == 0 {
+		t.Error("the sink has nothing")
 	}
 }
 
