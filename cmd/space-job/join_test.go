@@ -18,6 +18,8 @@ import (
 	_ "unsafe" // for linkname
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"space-job/notify/thread"
 )
 
 // The steps at which the programs of a test can be killed.
@@ -247,6 +249,7 @@ func TestJoinLimits(t *testing.T) {
 	p := newParent(t)
 	p.run("member", "add", "boss", "--kind", "person")
 	a, b := p.childOf(t, "ann"), p.childOf(t, "bob")
+	begun := time.Now()
 	p.run("thread", "post", "--member", "boss", "@ann begin")
 	chain := []struct {
 		s        *space
@@ -294,7 +297,7 @@ func TestJoinLimits(t *testing.T) {
 			limited++
 		}
 	}
-	if limited != 1 {
+	if limited != 1 && time.Since(begun) < thread.WakeWindow { // else the first ones count no more
 		t.Errorf("%d of 18 were limited", limited)
 	}
 }

@@ -7,7 +7,8 @@
 // posts. An entry that a poster was told of is on the disk, and no entry ever
 // changes. What an entry asks for (an item for each mention, a claim) is done
 // once: by the poster or, where that was killed, by whoever writes next. The end
-// of a job is posted once, by its id.
+// of a job is posted once, by its id, and a post that has a key once for that: tried
+// again, it is the one that is there.
 //
 // Reading from the end or from a cursor costs what is read, and posting what is
 // written, however long the thread is. Reading takes no lock and makes nothing.
