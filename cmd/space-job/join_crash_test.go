@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"space-job/cmd/internal/api"
 	"space-job/jobdir"
 	"space-job/notify"
 )
@@ -176,13 +177,13 @@ func joinCrash(t *testing.T, acts string) {
 			at.died()
 			restart(at)
 			s.await(c.point, func() string {
-				return fmt.Sprint(strings.Contains(s.run("status", job, "--json"), `"notify":{"state":"delivered"`))
-			}, "true")
+				return string(s.notified(job).State)
+			}, "delivered")
 			if n := count("JOB " + job); n != 1 {
 				t.Errorf("%s: %d", c.point, n)
 			}
 			for _, name := range []string{"boss", me} {
-				if n := strings.Count(p.run("inbox", "--json", "--member", name), `"job":"`+job+`"`); n != 1 {
+				if n := p.told(name, job); n != 1 {
 					t.Errorf("%s: %s has %d items", c.point, name, n)
 				}
 			}
@@ -303,7 +304,7 @@ func TestJoinCrashAtRandom(t *testing.T) {
 		if n := strings.Count(all, "JOB "+job+" "); n != 1 {
 			t.Errorf("job %s is told of %d times", job, n)
 		}
-		if n := strings.Count(p.run("inbox", "--json", "--member", me), `"job":"`+job+`"`); n != 1 {
+		if n := p.told(me, job); n != 1 {
 			t.Errorf("job %s is %d times in the inbox of %s", job, n, me)
 		}
 	}
@@ -311,3 +312,18 @@ func TestJoinCrashAtRandom(t *testing.T) {
 }
 
 var joinCrashFor = flag.Duration("join.crash", 2*time.Second, "how long TestJoinCrashAtRandom goes on")
+
+// told is how often the end of a job is in the inbox of a member.
+func (s *space) told(member, job string) (n int) {
+	s.t.Helper()
+	res, err := s.actions().Inbox(context.Background(), api.InboxRequest{Member: member})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, it := range res.Items {
+		if it.Job == job {
+			n++
+		}
+	}
+	return n
+}

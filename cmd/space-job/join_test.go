@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"space-job/cmd/internal/api"
+	"space-job/cmd/internal/link/carrier"
+	"space-job/notify"
 	"space-job/notify/thread"
 )
 
@@ -101,11 +105,14 @@ func (s *space) woken() string {
 	return strings.Join(ids, " ")
 }
 
-// texts are the entries of the thread, in order.
+// texts are the first lines of the entries of the thread, in order, as a program
+// reads them that is none of those under test.
 func (s *space) texts() string {
 	s.t.Helper()
-	var read struct{ Entries []struct{ Text string } }
-	if err := json.Unmarshal([]byte(s.run("thread", "read", "--json", "-n", "1000")), &read); err != nil {
+	a := s.actions()
+	a.Carry(carrier.Do)
+	read, err := a.ThreadRead(context.Background(), api.ThreadRequest{N: 1000})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	all := make([]string, len(read.Entries))
@@ -113,6 +120,25 @@ func (s *space) texts() string {
 		all[i], _, _ = strings.Cut(e.Text, "\n")
 	}
 	return strings.Join(all, ";")
+}
+
+func (s *space) actions() *api.Actions {
+	s.t.Helper()
+	a, err := api.OpenRoot(s.root)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+// notified is how far the message of a job has come.
+func (s *space) notified(job string) notify.Status {
+	s.t.Helper()
+	res, err := s.actions().Status(job)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res.Notify
 }
 
 // refused is an error that says all of it.
@@ -179,15 +205,11 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	a.await("the receipt", func() string {
-		var s struct {
-			Notify struct {
-				State string
-				Seq   int
-				Wakes map[string]struct{ State string }
-			}
+		n := a.notified(job)
+		if n.Targets == nil {
+			return ""
 		}
-		_ = json.Unmarshal([]byte(a.run("status", job, "--json")), &s)
-		return fmt.Sprintf("%s%d%s", s.Notify.State, s.Notify.Seq, s.Notify.Wakes["ann"].State)
+		return fmt.Sprintf("%s%d%s", n.State, n.Seq, n.Wakes["ann"].State)
 	}, "delivered8delivered")
 	for _, s := range []*space{a, b} {
 		if _, err := os.Lstat(filepath.Join(s.root, "thread")); err == nil {
@@ -265,35 +287,27 @@ func TestJoinLimits(t *testing.T) {
 	// What is started meanwhile carries them.
 	job := b.run("start", "--notify", "--member", "bob", "--wake", "ann", "true")
 	b.await("the limit", func() string {
-		var s struct {
-			Notify struct {
-				Wakes map[string]struct{ State, Limit string }
-			}
+		n := b.notified(job)
+		if n.Targets == nil {
+			return ""
 		}
-		_ = json.Unmarshal([]byte(b.run("status", job, "--json")), &s)
-		return s.Notify.Wakes["ann"].State + " " + s.Notify.Wakes["ann"].Limit
+		return string(n.Wakes["ann"].State) + " " + n.Wakes["ann"].Limit
 	}, "limited hops")
-	for range 2 {
-		for _, s := range []struct {
-			*space
-			me string
-		}{{a, "ann"}, {b, "bob"}} {
-			for item := range strings.Lines(s.run("inbox", "--json", "--member", s.me)) {
-				var it struct{ Item string }
-				if json.Unmarshal([]byte(item), &it) == nil {
-					s.run("inbox", "answer", "--member", s.me, it.Item, "done with "+it.Item)
-				}
-			}
-		}
-	}
 	// Three were used by the chain: seventeen are left in this minute.
+	c, d := p.childOf(t, "carol"), p.childOf(t, "dave")
 	limited := 0
 	for i := range 18 {
-		s, me, to := a, "ann", "bob"
+		s, me, to := c, "carol", "dave"
 		if i%2 == 1 {
-			s, me, to = b, "bob", "ann"
+			s, me, to = d, "dave", "carol"
 		}
-		if strings.Contains(s.run("thread", "post", "--json", "--member", me, "@"+to+" hello"), `"limit":"rate"`) {
+		as := s.actions()
+		as.Carry(carrier.Do)
+		res, err := as.ThreadPost(api.PostRequest{Member: me, Text: "@" + to + " hello"})
+		if err != nil || len(res.Mentions) != 1 {
+			t.Fatal(res, err)
+		}
+		if res.Mentions[0].Limit == thread.LimitRate {
 			limited++
 		}
 	}
@@ -452,7 +466,7 @@ func TestParentAway(t *testing.T) {
 	a.refused([]string{"is empty"}, "thread", "post", "--member", "ann", " ")
 	job := a.run("start", "--notify", "--member", "ann", "true")
 	a.await("what status says", func() string {
-		return fmt.Sprint(strings.Contains(a.run("status", job, "--json"), "cannot be reached"))
+		return fmt.Sprint(strings.Contains(a.notified(job).Error, "cannot be reached"))
 	}, "true")
 	if got := a.run("doctor"); !strings.Contains(got, "posts that wait for it: 4") {
 		t.Errorf("%s", got)
