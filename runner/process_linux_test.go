@@ -268,6 +268,7 @@ func TestPipeGrownAndGivenBack(t *testing.T) {
 	rounds := int64(0)
 	waitFor(t, "a larger pipe", func() bool {
 		_ = runner.signal(unix.SIGSTOP)
+		waitFor(t, "a runner that has stopped", func() bool { return allStopped(t, runner.pid) })
 		_, _ = order.WriteString("more\n")
 		rounds++
 		waitFor(t, "a full pipe", func() bool { return pending(fd) == pipeSmall })
@@ -280,6 +281,20 @@ func TestPipeGrownAndGivenBack(t *testing.T) {
 	if e := j.wantExit(0); e.LogBytes != rounds*pipeSmall {
 		t.Errorf("after %d rounds exit is %+v", rounds, e)
 	}
+}
+
+// allStopped reports whether no thread of a process runs: a STOP takes its time.
+func allStopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %v, %v", pid, threads, err)
+	}
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		b, err := os.ReadFile(path)
+		_, rest, _ := strings.Cut(string(b), ") ")
+		return err == nil && !strings.HasPrefix(rest, "T")
+	})
 }
 
 func TestParseStat(t *testing.T) {
