@@ -297,12 +297,13 @@ func TestFollowTogether(t *testing.T) {
 			body, _, ok := hub.follow(ctx, parent.thread(), after, n)
 			cancel()
 			var res ThreadResult
+			var err error
 			if !ok {
 				res, err = parent.ThreadRead(context.Background(), ThreadRequest{After: &after, N: int64(n)})
 				if err != nil {
 					return err
 				}
-			} else if err := json.Unmarshal(body, &res); err != nil {
+			} else if err = json.Unmarshal(body, &res); err != nil {
 				return err
 			}
 			if len(res.Entries) == 0 {
