@@ -2,6 +2,7 @@ package runner
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -47,7 +48,8 @@ const leaderEnded = 1 << 32
 // thread, which forks the command and then only waits.
 func Main() {
 	runtime.LockOSThread()
-	blockAllSignals() // they are already, unless somebody else started this
+	ignoreTermination() // first of all: until then one of these ends the process
+	blockAllSignals()   // they are already, unless somebody else started this
 	closeOnExec(3)
 	var r supervisor
 	if !r.takeOver() {
@@ -57,7 +59,6 @@ func Main() {
 	}
 	r.id, _ = syscall.Getenv(record.EnvJob)
 	r.root, _ = syscall.Getenv(record.EnvHome)
-	ignoreTermination()
 	var err error
 	if r.ev, err = newEvents(); err != nil {
 		r.refuse(&startError{Op: "prepare", Err: err})
@@ -71,6 +72,7 @@ func Main() {
 		r.record(record.ExitRecord{State: record.Cancelled})
 		r.leave()
 	}
+	spareThreads(spares)
 	r.arm()
 	r.start()
 	crash("run.pid")
@@ -84,8 +86,8 @@ func Main() {
 // arm brings the loop into its first wait, on a thread of its own, before there
 // is a job: one that eats up the processes its user may have would otherwise
 // leave the Go runtime without the threads it still needs, which ends it. When
-// the loop sleeps in the kernel with this goroutine ready, the runtime has had
-// to make the one spare thread that it uses from then on.
+// the loop sleeps in the kernel with this goroutine ready, the runtime has found
+// that it can take the processor from a thread there.
 func (r *supervisor) arm() {
 	asleep := make(chan struct{})
 	go func() {
@@ -96,6 +98,35 @@ func (r *supervisor) arm() {
 		Roomy(r.loop)
 	}()
 	<-asleep
+}
+
+// spares is how many threads a runner has besides those that it is known to need.
+// The Go runtime wants an idle one whenever it takes the processor away from a
+// thread that the kernel holds up, and ends the process if there is none and none
+// can be made. Where a job keeps the machine busy with nothing but forks, those
+// about to be idle are not so for a while: with one to spare such a job loses its
+// runner nearly always, with two now and then, with three never in sixty tries.
+const spares = 4
+
+// spareThreads makes threads while there may be some. One that was needed once
+// stays, as the runtime ends none. A goroutine that waits on a thread of its own
+// hands the processor to another one, at once: a wait in the kernel would be
+// noticed only after a while.
+func spareThreads(n int) {
+	var through sync.WaitGroup
+	gate := make(chan struct{})
+	for range n {
+		asleep := make(chan struct{})
+		through.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			close(asleep)
+			<-gate
+		})
+		<-asleep
+	}
+	close(gate)
+	through.Wait()
 }
 
 // startError says why a command could not be executed.

@@ -254,9 +254,9 @@ func hasOpen(pid, fd, dir int, name string) bool {
 }
 
 // runnerNeeds is how many processes and threads a job has at its beginning: the
-// runner's five threads, the command, and room for what the Go runtime of the
+// runner's eight threads, the command, and room for what the Go runtime of the
 // starter may still ask for.
-const runnerNeeds = 10
+const runnerNeeds = 13
 
 // checkProcesses refuses a start for which the user's limit leaves no room. The
 // user's own are counted only when everybody's together come near the limit.

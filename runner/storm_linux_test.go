@@ -9,8 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +23,7 @@ const rlimitNPROC = unix.RLIMIT_NPROC
 
 func init() {
 	roles["pipes"] = pipesRole
+	roles["bomb"] = bombRole
 	if os.Getenv(roleEnv) == "headless" {
 		headless() // an init runs on the main thread
 	}
@@ -69,6 +72,36 @@ func pipesRole([]string) int {
 	}
 	fmt.Println(made, small)
 	return 0
+}
+
+// bombRole forks for ever, and so does all that it forks, each in a session of its
+// own and deaf to all but KILL. Unlike a shell it tries again, soon, when there are
+// no more processes.
+func bombRole([]string) int {
+	runtime.LockOSThread()
+	for sig := 1; sig <= lastSignal; sig++ {
+		setHandler(sig, sigIgnore)
+	}
+	fmt.Println("boom")
+	explode()
+	return 0
+}
+
+// explode is one thread of a Go process after a fork, and thus only system calls.
+//
+//go:nosplit
+//go:norace
+func explode() {
+	pause := syscall.Timespec{Nsec: 10e6}
+	for {
+		pid, _, err := syscall.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
+		switch {
+		case err != 0:
+			_, _, _ = syscall.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
+		case pid == 0:
+			_, _, _ = syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+		}
+	}
 }
 
 // nobody is a user of this test alone: limits count by user.
@@ -219,6 +252,28 @@ func TestS3ForkBomb(t *testing.T) {
 		if left := r.processes(); len(left) != 0 {
 			t.Fatalf("left: %v", left)
 		}
+	}
+}
+
+// A runner has all the threads that it will ever need before its job can eat up
+// what its user may have. What takes a process as soon as there is one again shows
+// it: the Go runtime of a runner that asks for one more thread ends it, and the
+// job is lost with all of it left running.
+func TestS3ForkBombThatTriesAgain(t *testing.T) {
+	t.Parallel()
+	uid := nobody()
+	r := rootOf(t, int(uid))
+	o := r.stormOrder(1, "exec "+strings.Join(helperArgv("bomb"), " "))
+	o.Processes = 60
+	j := r.storm(uid, o)[0]
+	j.logHas("boom\n")
+	waitFor(t, "the bomb", func() bool { return len(r.processes()) > 40 })
+	if e := j.cancel(); e.State != record.Cancelled || e.Left != 0 || e.Error != "" {
+		t.Errorf("exit is %+v", e)
+	}
+	j.gone()
+	if left := r.processes(); len(left) != 0 {
+		t.Fatalf("left: %v", left)
 	}
 }
 
