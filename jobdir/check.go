@@ -99,7 +99,9 @@ func (j *Job) check() (problems []Problem, err error) {
 		case err != nil && shortage(err):
 			return problems, j.failed("open", name, err)
 		case err != nil:
-			report(name, "%v", err)
+			if name != record.Cmd || c != nil { // or that is reported already
+				report(name, "%v", err)
+			}
 			continue
 		}
 		_ = syscall.Close(fd)
@@ -144,7 +146,18 @@ func (j *Job) checkRecord(d dir, name string, v any, report func(file, format st
 		return
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		report(name, "%v", err)
+		report(name, "%s", inWords(err))
+		return
+	}
+	switch r := v.(type) {
+	case *record.ProcessRecord:
+		if r.RunnerPID < 0 || r.RunnerPID == 1 || r.ChildPID < 0 || r.ChildPID == 1 { // 0 is not known, or not started
+			report(name, "names processes that cannot be: runner %d, command %d", r.RunnerPID, r.ChildPID)
+		}
+	case *record.TimingRecord: // of the wall clock nothing is known: it may have been set
+		if r.DurationMS < 0 || r.UserMS < 0 || r.SysMS < 0 || r.MaxRSSBytes < 0 {
+			report(name, "has a duration, a time or a size below zero")
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ func ParseCmd(b []byte) (*Cmd, error) {
 		err = nil // a field that has another type by now is one that we do not know
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cmd: %w", err)
+		return nil, errors.New("cmd: " + inWords(err))
 	}
 	if f.Format < 1 {
 		return nil, fmt.Errorf("cmd: format %d is none", f.Format)
@@ -95,6 +95,25 @@ func ParseCmd(b []byte) (*Cmd, error) {
 	}
 	c.restore(f.ArgvBase64)
 	return c, nil
+}
+
+// inWords is an error of json.Unmarshal without the names of Go's types.
+func inWords(err error) string {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case !errors.As(err, &wrong):
+		return err.Error()
+	case wrong.Field == "":
+		return "is no object, but " + article(wrong.Value)
+	}
+	return strings.TrimPrefix(wrong.Field, "Cmd.") + " cannot be " + article(wrong.Value)
+}
+
+func article(what string) string {
+	if strings.HasPrefix(what, "array") || strings.HasPrefix(what, "object") {
+		return "an " + what
+	}
+	return "a " + what
 }
 
 // restore puts the exact bytes of argv back, if they are those of this argv.

@@ -454,8 +454,14 @@ func TestCheck(t *testing.T) {
 		{"short log", map[string]string{record.Log: "123", record.Exit: `{"state":"lost","log_bytes":5,"at":"2026-01-02T03:04:05.000Z"}`},
 			[]string{"log: has 3 bytes, and had 5 at the end"}},
 		{"garbled records", map[string]string{record.Pid: "[]", record.Timing: "x", record.Cancel: "{", record.Dropped: "x"},
-			[]string{"pid: json: cannot unmarshal array into Go value of type record.ProcessRecord", "timing: invalid character 'x' looking for beginning of value",
+			[]string{"pid: is no object, but an array", "timing: invalid character 'x' looking for beginning of value",
 				"cancel: unexpected end of JSON input", "dropped: names nothing that is missing"}},
+		{"not regular cmd", map[string]string{record.Cmd: isFIFO}, []string{"cmd: is not a regular file"}},
+		{"runner is init", map[string]string{record.Pid: `{"runner_pid":1,"child_pid":7}`}, []string{"pid: names processes that cannot be: runner 1, command 7"}},
+		{"command is below zero", map[string]string{record.Pid: `{"runner_pid":5,"child_pid":-1}`}, []string{"pid: names processes that cannot be: runner 5, command -1"}},
+		{"no command was started", map[string]string{record.Pid: `{"runner_pid":5,"child_pid":0}`}, nil},
+		{"negative duration", map[string]string{record.Timing: `{"duration_ms":-5}`}, []string{"timing: has a duration, a time or a size below zero"}},
+		{"clock set back", map[string]string{record.Timing: `{"started_at":"2026-01-02T03:04:05Z","ended_at":"2026-01-02T03:04:04Z","duration_ms":5}`}, nil},
 		{"hole too long", map[string]string{record.Log: "123", record.Dropped: hole(1, 5)}, []string{"dropped: has a hole up to 5 in a log of 3 bytes"}},
 	} {
 		r := newRoot(t)

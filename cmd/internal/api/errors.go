@@ -123,6 +123,10 @@ func fault(err error) error {
 		return err
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &Error{Code: IO, Message: err.Error(), Hint: "space-job prune --older-than 24h removes ended jobs", cause: err}
+	case errors.Is(err, syscall.EMFILE):
+		return &Error{Code: Unavailable, Message: err.Error(), Hint: "raise the limit on open files (ulimit -n): 64 are enough for any command", cause: err}
+	case errors.Is(err, syscall.ENFILE):
+		return &Error{Code: Unavailable, Message: err.Error(), Hint: "the whole machine is out of open files: try again when some programs have ended", cause: err}
 	}
 	return &Error{Code: IO, Message: err.Error(), cause: err}
 }

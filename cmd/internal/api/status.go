@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"space-job/jobdir"
@@ -179,7 +180,10 @@ func entry(info *jobdir.Info) Entry {
 		}
 	}
 	if x := info.Exit; x != nil {
-		e.ExitCode, e.RecordedAt, e.Left = x.ExitCode, &x.At, &x.Left
+		e.RecordedAt, e.Left = &x.At, &x.Left
+		if info.State == jobdir.Exited { // of a damaged job the rest of an end is shown, and no code
+			e.ExitCode = x.ExitCode
+		}
 		if info.State != jobdir.Lost {
 			e.LogBytesAtEnd = &x.LogBytes
 		} else {
@@ -276,3 +280,20 @@ func processesOf(l []runner.Process) []Process {
 }
 
 func (p Process) String() string { return strconv.Itoa(p.PID) + " (" + p.Name + ")" }
+
+// ProcessText names processes for a reader: the first ten, and how many more
+// there are.
+func ProcessText(all []Process) string {
+	const most = 10
+	var b strings.Builder
+	for i, p := range all[:min(most, len(all))] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(p.String())
+	}
+	if more := len(all) - most; more > 0 {
+		b.WriteString(" and " + strconv.Itoa(more) + " more")
+	}
+	return b.String()
+}

@@ -61,8 +61,10 @@ func run(args []string) int {
 
 // dispatch finds the command behind the global flags.
 func (s *session) dispatch(args []string) (int, error) {
+	all := args
 	args, err := s.globalFlags(args)
 	if err != nil {
+		s.jsonAfter(all)
 		return 0, err
 	}
 	if len(args) > 0 && strings.HasPrefix(args[0], "-") {
@@ -73,6 +75,7 @@ func (s *session) dispatch(args []string) (int, error) {
 			s.print(versionLine() + "\n")
 			return exitOK, nil
 		}
+		s.jsonAfter(args)
 		return 0, usage("unknown flag: "+short(args[0]), "")
 	}
 	if len(args) == 0 {
@@ -89,6 +92,7 @@ func (s *session) dispatch(args []string) (int, error) {
 	c, args := find(args)
 	switch {
 	case c == nil:
+		s.jsonAfter(given)
 		return 0, unknownCommand(given[0], commandNames(), "")
 	case c.new == nil:
 		return s.group(c, args)
@@ -122,6 +126,10 @@ func (s *session) globalFlags(args []string) ([]string, error) {
 	return args, nil
 }
 
+// jsonAfter takes --json from what cannot be parsed: the flag may stand behind
+// the word that is wrong.
+func (s *session) jsonAfter(args []string) { s.json = s.json || slices.Contains(args, "--json") }
+
 // memberFlag is --member.
 func (s *session) memberFlag() value { return named(&s.member, "member", "NAME", api.ParseMember) }
 
@@ -142,7 +150,9 @@ func (s *session) group(c *command, args []string) (int, error) {
 		return exitUsage, nil
 	case args[0] == "-h" || args[0] == "--help":
 		return exitOK, s.showHelp(c)
-	case strings.HasPrefix(args[0], "-"):
+	}
+	s.jsonAfter(args)
+	if strings.HasPrefix(args[0], "-") {
 		return 0, usage("unknown flag: "+short(args[0]), c.name)
 	}
 	return 0, unknownCommand(args[0], c.subNames(), c.name)
@@ -163,8 +173,7 @@ func (s *session) run(c *command, args []string) (int, error) {
 		fs.Var(s.memberFlag(), "member", memberMeaning)
 	}
 	if err := fs.Parse(args); err != nil {
-		// The flag may stand behind the one that is wrong.
-		s.json = s.json || slices.Contains(args, "--json")
+		s.jsonAfter(args)
 		return 0, parseError(c, err)
 	}
 	if help {

@@ -118,9 +118,16 @@ _space_job() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev= command= at= i word after=
     local flags= valued= ids= what=
     ((COMP_CWORD > 0)) && prev=${COMP_WORDS[COMP_CWORD-1]}
+    # --flag=value is three words, or two while there is no value yet.
+    if [[ $cur == = ]]; then
+        cur=
+    elif [[ $prev == = ]] && ((COMP_CWORD > 1)); then
+        prev=${COMP_WORDS[COMP_CWORD-2]}
+    fi
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
         if [[ ${COMP_WORDS[i]} == --member ]]; then
+            [[ ${COMP_WORDS[i+1]} == = ]] && ((i++))
             ((i++))
         elif [[ ${COMP_WORDS[i]} != -* ]]; then
             command=${COMP_WORDS[i]} at=$i
@@ -256,7 +263,7 @@ _space_job() {
 		b.WriteString("        " + single(c.name+":"+strings.ReplaceAll(c.summary, ":", `\:`)) + "\n")
 	}
 	b.WriteString(`    )
-    _arguments -C '--json[print JSON]' '--member[who you are]:NAME:' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
+    _arguments -C '--json[print JSON]' '--member=[who you are]:NAME:' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
     case $state in
     command)
         _describe command commands
@@ -314,6 +321,9 @@ func (c *command) zshArguments(b *strings.Builder) {
 				spec = "*" + spec
 			}
 			if p := placeholder(f); p != "" {
+				if strings.HasPrefix(name, "--") {
+					spec = strings.Replace(spec, "[", "=[", 1) // or --flag=value is not completed
+				}
 				spec += ":" + p + ":"
 				switch {
 				case p == "DIR":
@@ -332,7 +342,7 @@ func (c *command) zshArguments(b *strings.Builder) {
 		b.WriteString("'--json[print JSON]' ")
 	}
 	if c.asMember {
-		b.WriteString(single("--member["+zshText(memberMeaning)+"]:NAME:") + " ")
+		b.WriteString(single("--member=["+zshText(memberMeaning)+"]:NAME:") + " ")
 	}
 	b.WriteString("'--help[show help]'")
 	switch c.operand {
@@ -382,14 +392,29 @@ func fishCompletion() string {
 function __space_job_ids
     $argv 2>/dev/null | sed '1d;/^ /d' | string replace -r '^(\S+)\s+' '$1\t'
 end
+# Whether no command is given yet. What follows --member is none.
+function __space_job_no_command
+    set -l words (commandline -opc)
+    set -l i 2
+    while test $i -le (count $words)
+        switch $words[$i]
+            case --member
+                set i (math $i + 1)
+            case '-*'
+            case '*'
+                return 1
+        end
+        set i (math $i + 1)
+    end
+end
 complete -c space-job -f
-complete -c space-job -n __fish_use_subcommand -l json -d 'print JSON'
-complete -c space-job -n __fish_use_subcommand -l member -x -d 'who you are'
-complete -c space-job -n __fish_use_subcommand -s h -l help -d 'show help'
-complete -c space-job -n __fish_use_subcommand -l version -d 'show the version'
+complete -c space-job -n __space_job_no_command -l json -d 'print JSON'
+complete -c space-job -n __space_job_no_command -l member -x -d 'who you are'
+complete -c space-job -n __space_job_no_command -s h -l help -d 'show help'
+complete -c space-job -n __space_job_no_command -l version -d 'show the version'
 `)
 	for _, c := range commands() {
-		b.WriteString("complete -c space-job -n __fish_use_subcommand -a " + c.name + " -d " + single(c.summary) + "\n")
+		b.WriteString("complete -c space-job -n __space_job_no_command -a " + c.name + " -d " + single(c.summary) + "\n")
 	}
 	var groups []string
 	for _, c := range commands() {

@@ -150,11 +150,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 	}
 	row("notify", r.NotifyLine())
 	if len(r.LeftProcesses) > 0 {
-		names := make([]string, len(r.LeftProcesses))
-		for i, p := range r.LeftProcesses {
-			names[i] = p.String()
-		}
-		row("left", strings.Join(names, ", ")+" (space-job cancel "+string(r.Job)+" stops them)")
+		row("left", api.ProcessText(r.LeftProcesses)+" (space-job cancel "+string(r.Job)+" stops them)")
 	} else if r.Left != nil && *r.Left > 0 {
 		row("left", count(*r.Left, "process")+" when it ended")
 	}

@@ -87,12 +87,8 @@ func statusText(r *api.StatusResult) string {
 		row("cancel", why)
 	}
 	row("notify", r.NotifyLine())
-	if n := len(r.LeftProcesses); n > 0 {
-		names := make([]string, n)
-		for i, p := range r.LeftProcesses {
-			names[i] = p.String()
-		}
-		row("left running", strings.Join(names, ", ")+" (action cancel stops them)")
+	if len(r.LeftProcesses) > 0 {
+		row("left running", api.ProcessText(r.LeftProcesses)+" (action cancel stops them)")
 	}
 	if m := r.LogDropped; m != nil {
 		if h := m.Hole; h != nil {
