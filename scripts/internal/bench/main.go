@@ -73,7 +73,7 @@ var measures = []struct {
 	{"list", (*bench).list, "the newest 20 of 20,000 jobs, against ls -f"},
 	{"read", (*bench).read, "logs --offset and status at the end of 5 GiB, against 5 kB"},
 	{"follow", (*bench).follow, "a byte written to the same byte returned"},
-	{"notify", (*bench).notify, "the end of a job to its entry; a thousand at once; what the daemon takes meanwhile"},
+	{"notify", (*bench).notify, "the end of a job to its waiter and to its entry; a thousand at once; what the daemon takes meanwhile"},
 	{"thread", (*bench).thread, "a post to a thread of 100,000 entries, and reading it, against 100 entries"},
 	{"cancel", (*bench).cancel, "a tree of four processes that obeys TERM"},
 	{"until", (*bench).until, "a file's appearance to its watcher's end; 100 watchers of files and ports while idle"},

@@ -17,6 +17,7 @@ import (
 // the thread, how long a thousand of them take, and what it costs while all of
 // them run.
 func (b *bench) notify() {
+	b.waiters()
 	t := b.one()
 	if t == nil {
 		return
@@ -95,4 +96,62 @@ func (b *bench) notify() {
 	all := time.Since(began)
 	b.add(row{measure: fmt.Sprintf("%d jobs ending together: all entries", b.followed), must: within(10 * time.Second), aim: within(2 * time.Second),
 		got: all.Seconds(), cells: map[string]string{ours: short(all)}})
+}
+
+// waiters: from the end of a job's command to the return of the one who waits for
+// the job.
+func (b *bench) waiters() {
+	ts := b.setup(b.tools(&floor{}, &spaceJob{path: b.spaceJob}, &gob{}))
+	defer closeAll(ts)
+	took := map[string]sample{}
+	failed := inTurn(2*b.rounds+3, ts, func(t tool) error {
+		fifo := filepath.Join(t.folder(), "gate"+strconv.Itoa(len(took[t.Name()])))
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			return err
+		}
+		gate, err := os.OpenFile(fifo, os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		defer gate.Close()
+		id, err := t.Start("cat", fifo)
+		if err != nil {
+			return err
+		}
+		wait := []string{"sh", "-c", `until test -e "$0"; do sleep 1; done`, id + ".exit"}
+		var env []string
+		switch t := t.(type) {
+		case *spaceJob:
+			env, wait = t.env, []string{t.path, "wait", id}
+		case *gob:
+			env, wait = t.env, []string{"gob", "await", id}
+		}
+		returned := make(chan error, 1)
+		go func() {
+			_, err := call(env, wait...)
+			returned <- err
+		}()
+		// Both have begun to wait, out of step with any poll.
+		time.Sleep(500*time.Millisecond + time.Duration(len(took[t.Name()])*137%1000)*time.Millisecond)
+		begun := time.Now()
+		if err := gate.Close(); err != nil {
+			return err
+		}
+		select {
+		case err = <-returned:
+		case <-time.After(20 * time.Second):
+			err = errTooLong
+		}
+		took[t.Name()] = append(took[t.Name()], time.Since(begun))
+		return err
+	})
+	r := row{measure: "end of a job to its waiter's return", cells: map[string]string{}}
+	for _, t := range ts {
+		r.cells[t.Name()] = short(took[t.Name()].median())
+		if err := failed[t.Name()]; err != nil {
+			say("  %s: %v", t.Name(), err)
+			r.cells[t.Name()] = "failed"
+		}
+	}
+	b.add(r)
 }
