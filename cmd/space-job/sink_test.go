@@ -36,9 +36,14 @@ func newSpace(t testing.TB) *space {
 	return s
 }
 
-func (s *space) try(args ...string) (string, error) {
+func (s *space) command(args ...string) *exec.Cmd {
 	c := exec.Command("space-job", args...)
 	c.Env = append(os.Environ(), "SPACE_JOB_HOME="+s.root, "SPACE_JOB=", "SPACE_MEMBER=")
+	return c
+}
+
+func (s *space) try(args ...string) (string, error) {
+	c := s.command(args...)
 	var stderr strings.Builder
 	c.Stderr = &stderr
 	out, err := c.Output()

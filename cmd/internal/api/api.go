@@ -37,6 +37,8 @@ type Actions struct {
 	carry   Carrier // nil: runCarrier
 	local   bool    // the thread is that of this root, whatever it has joined
 
+	away *elsewhere // the jobs are those of another Space; nil: of the root
+
 	// The key of what is posted, "" for none: see thread.Post.
 	key      string
 	keyAfter int64

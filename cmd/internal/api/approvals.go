@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -124,26 +125,11 @@ func (a *Actions) permit(req *StartRequest, spec *runner.Spec, cmd *jobdir.Cmd) 
 		return nil, nil, nil, nil
 	}
 	s := a.asked(req.Member, cmd.Env, spec.Env, cmd.Cwd)
-	switch {
-	case req.Until == nil && req.Command != "":
-		s.Command = req.Command
-	case req.Until == nil:
-		s.Argv = req.Argv
-	case req.Until.Command != "":
-		s.Command, s.Until = req.Until.Command, cmd.Until
-	case req.Until.PRChecks != "" && len(s.Env) > 0:
-		// The variables say which gh that is.
-		s.Argv, s.Until = []string{"gh", "pr", "checks", req.Until.PRChecks}, cmd.Until
-	default:
-		return nil, nil, nil, nil // it runs nothing of the caller's
+	if !runs(&s, req, cmd.Until) {
+		return nil, nil, nil, nil
 	}
-	store := a.questions()
-	d := p.Decide(s.Request())
-	line := policy.Line{Decision: string(d.Verdict), Rule: d.Rule, Why: d.Why, Start: s}
+	d, line, warnings := a.judge(p, &s)
 	if d.Verdict == policy.Allow {
-		if err := store.Audit(line); err != nil {
-			warnings = append(warnings, err.Error())
-		}
 		return nil, nil, warnings, nil
 	}
 	if req.Key != "" {
@@ -154,28 +140,109 @@ func (a *Actions) permit(req *StartRequest, spec *runner.Spec, cmd *jobdir.Cmd) 
 			}
 		}
 	}
+	use, err = a.asking(d, line, &s, req.Approval)
+	return use, nil, nil, err
+}
+
+// permitThere judges a start in another Space, as permit does: by the rules here, for
+// the Space by its name. What the folder is over there is not known here, nor what a
+// program's name stands for. It reports whether a person's word was asked for here.
+func (a *Actions) permitThere(req *StartRequest, names, env []string) (use func() error, warnings []string, asked bool, err error) {
+	p := policy.Load(a.root.Path())
+	if !p.Present() && !a.away.space.Machine {
+		return nil, nil, false, nil
+	}
+	s := a.askedThere(req.Member, names, env, req.Cwd)
+	var until json.RawMessage
+	if req.Until != nil {
+		until = req.Until.JSON()
+	}
+	if !runs(&s, req, until) {
+		return nil, nil, false, nil
+	}
+	d, line, warnings := a.judge(p, &s)
+	if d.Verdict == policy.Allow {
+		return nil, warnings, false, nil
+	}
+	use, err = a.asking(d, line, &s, req.Approval)
+	return use, nil, true, err
+}
+
+// askedThere is asked for a start in another Space.
+func (a *Actions) askedThere(member string, names, env []string, cwd string) policy.Start {
+	s := policy.Start{Cwd: cwd, Space: a.away.space.Name, Machine: a.away.space.Machine, Env: slices.Clone(names), Values: slices.Clone(env)}
+	if filepath.IsAbs(cwd) && filepath.Clean(cwd) == cwd {
+		s.Real = cwd
+	}
+	if cwd == "" {
+		s.Cwd = thereHome
+	}
+	if who, err := a.Identity(member); err == nil {
+		s.By = policy.Who(who)
+	}
+	slices.Sort(s.Env)
+	return s
+}
+
+// thereHome is how the folder is called that a login elsewhere begins in.
+const thereHome = "~"
+
+// runs says what a start runs of the caller's, and reports whether that is anything.
+func runs(s *policy.Start, req *StartRequest, until json.RawMessage) bool {
+	switch {
+	case req.Until == nil && req.Command != "":
+		s.Command = req.Command
+	case req.Until == nil:
+		s.Argv = req.Argv
+	case req.Until.Command != "":
+		s.Command, s.Until = req.Until.Command, until
+	case req.Until.PRChecks != "" && len(s.Env) > 0:
+		// The variables say which gh that is.
+		s.Argv, s.Until = []string{"gh", "pr", "checks", req.Until.PRChecks}, until
+	default:
+		return false
+	}
+	return true
+}
+
+// judge decides about a start, and writes down that it is allowed.
+func (a *Actions) judge(p *policy.Policy, s *policy.Start) (d policy.Decision, line policy.Line, warnings []string) {
+	d = p.Decide(s.Request())
+	line = policy.Line{Decision: string(d.Verdict), Rule: d.Rule, Why: d.Why, Start: *s}
+	if d.Verdict == policy.Allow {
+		if err := a.questions().Audit(line); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	return d, line, warnings
+}
+
+// asking is what a start needs that is not simply allowed: a person's word, which use
+// uses up.
+func (a *Actions) asking(d policy.Decision, line policy.Line, s *policy.Start, approval string) (use func() error, err error) {
+	store := a.questions()
 	if d.Verdict == policy.Deny {
 		e := &Error{Code: ApprovalDenied, Message: "the policy does not allow this: " + d.Why,
 			Hint: "see the rules: space-job policy show"}
 		if err := store.Audit(line); err != nil {
 			e.Message += " (" + err.Error() + ")"
 		}
-		return nil, nil, nil, e
+		return nil, e
 	}
 	refused := ""
-	if req.Approval != "" {
-		switch err := store.Check(req.Approval, &s); {
+	if approval != "" {
+		switch err := store.Check(approval, s); {
 		case err == nil:
-			return func() error { return a.consume(req.Approval, &s) }, nil, nil, nil
+			return func() error { return a.consume(approval, s) }, nil
 		case errors.Is(err, policy.ErrNoQuestion):
-			refused = "there is no request " + req.Approval + ", or it was used, or it has expired; "
+			refused = "there is no request " + approval + ", or it was used, or it has expired; "
 		case errors.Is(err, policy.ErrOther):
-			refused = "request " + req.Approval + " is for another start (the command, folder, variables, who starts it and PATH must be the same); "
+			refused = "request " + approval + " is for another start (the command, folder, variables, who starts it and PATH must be the same); "
 		case !errors.As(err, new(*policy.StateError)):
 			refused = err.Error() + "; "
 		}
 	}
-	return nil, nil, nil, a.askPerson(s, line, refused)
+	return nil, a.askPerson(*s, line, refused)
 }
 
 // askPerson keeps the question, and is the error that says so.
@@ -374,9 +441,11 @@ func (a *Actions) PolicyCheck(req PolicyRequest) (PolicyResult, error) {
 	if err != nil {
 		return res, err
 	}
-	cwd, err := directory(req.Cwd)
-	if err != nil {
-		return res, err
+	cwd := req.Cwd
+	if a.away == nil {
+		if cwd, err = directory(req.Cwd); err != nil {
+			return res, err
+		}
 	}
 	if req.Member != "" {
 		if _, err := a.Identity(req.Member); err != nil {
@@ -384,7 +453,12 @@ func (a *Actions) PolicyCheck(req PolicyRequest) (PolicyResult, error) {
 		}
 	}
 	p := policy.Load(a.root.Path())
-	s := a.asked(req.Member, names, withVariables(os.Environ(), set), cwd)
+	var s policy.Start
+	if a.away != nil {
+		s = a.askedThere(req.Member, names, nil, cwd)
+	} else {
+		s = a.asked(req.Member, names, withVariables(os.Environ(), set), cwd)
+	}
 	s.Command, s.Argv = req.Command, req.Argv
 	d := p.Decide(s.Request())
 	res.Verdict, res.Why = string(d.Verdict), d.Why

@@ -42,14 +42,11 @@ type NestedJob struct {
 // left. The results are in the order given; what went wrong with one is in its
 // result.
 func (a *Actions) Cancel(ctx context.Context, req CancelRequest) ([]CancelResult, error) {
-	if len(req.Jobs) == 0 {
-		return nil, &Error{Code: InvalidArgument, Message: "job: no id is given", Hint: "see which there are: space-job list"}
+	if a.away != nil {
+		return a.cancelThere(ctx, req)
 	}
-	if strings.IndexByte(req.Reason, 0) >= 0 {
-		return nil, invalid("reason", req.Reason, "holds a NUL byte")
-	}
-	if len(req.Reason) > MaxReason {
-		return nil, invalid("reason", req.Reason, "is too long: at most 1024 bytes")
+	if err := checkCancel(&req); err != nil {
+		return nil, err
 	}
 	jobs, err := a.jobs(req.Jobs)
 	if err != nil {
@@ -60,6 +57,18 @@ func (a *Actions) Cancel(ctx context.Context, req CancelRequest) ([]CancelResult
 		a.nested(ctx, &results[i], req)
 	}
 	return results, ctx.Err()
+}
+
+func checkCancel(req *CancelRequest) error {
+	switch {
+	case len(req.Jobs) == 0:
+		return &Error{Code: InvalidArgument, Message: "job: no id is given", Hint: "see which there are: space-job list"}
+	case strings.IndexByte(req.Reason, 0) >= 0:
+		return invalid("reason", req.Reason, "holds a NUL byte")
+	case len(req.Reason) > MaxReason:
+		return invalid("reason", req.Reason, "is too long: at most 1024 bytes")
+	}
+	return nil
 }
 
 func (a *Actions) cancelAll(ctx context.Context, jobs []*jobdir.Job, reason string) []CancelResult {

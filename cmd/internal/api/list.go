@@ -40,6 +40,9 @@ func States() []string {
 
 // List lists the jobs, newest first. A damaged job is listed as that.
 func (a *Actions) List(req ListRequest) (ListResult, error) {
+	if a.away != nil {
+		return a.listThere(req)
+	}
 	var res ListResult
 	n := req.N
 	if n < 0 {

@@ -80,6 +80,13 @@ func (r *LogsResult) Through() bool { return !r.More && r.State != jobdir.Runnin
 
 // Logs reads a piece of a log.
 func (a *Actions) Logs(ctx context.Context, req LogsRequest) (LogsResult, error) {
+	if a.away != nil {
+		res, err := a.logsThere(ctx, req, briefly)
+		if err == nil && req.Plain {
+			res.plain(jobdir.Plain)
+		}
+		return res, err
+	}
 	l, err := a.openLog(req)
 	if err != nil {
 		return LogsResult{}, err
@@ -105,6 +112,9 @@ func (a *Actions) Logs(ctx context.Context, req LogsRequest) (LogsResult, error)
 // Follow reads a log to the end of its job, and hands over piece after piece.
 // The last one says how the job ended. FollowMS and Max do not count.
 func (a *Actions) Follow(ctx context.Context, req LogsRequest, emit func(*LogsResult) error) error {
+	if a.away != nil {
+		return a.followThere(ctx, req, emit)
+	}
 	req.Max, req.FollowMS = 0, 0
 	l, err := a.openLog(req)
 	if err != nil {
@@ -153,28 +163,36 @@ type logReader struct {
 	plainer  *jobdir.Plainer
 }
 
-func (a *Actions) openLog(req LogsRequest) (*logReader, error) {
+// checkLogs refuses a read that is none, and fills in what is not given.
+func checkLogs(req *LogsRequest) error {
 	if req.Max == 0 {
 		req.Max = DefaultRead
 	}
 	if req.Max < 1 || req.Max > MaxRead {
-		return nil, invalid("max", strconv.FormatInt(req.Max, 10), "is not within 1..1048576")
+		return invalid("max", decimal(req.Max), "is not within 1..1048576")
 	}
 	if req.FollowMS < 0 || req.FollowMS > MaxFollowMS {
-		return nil, invalid("follow_ms", strconv.FormatInt(req.FollowMS, 10), "is not within 0..25000")
+		return invalid("follow_ms", decimal(req.FollowMS), "is not within 0..25000")
 	}
 	if req.Offset != nil && *req.Offset < 0 {
-		return nil, invalid("offset", strconv.FormatInt(*req.Offset, 10), "is below zero")
+		return invalid("offset", decimal(*req.Offset), "is below zero")
 	}
 	switch req.Encoding {
 	case "":
 		req.Encoding = Text
 	case Text, Base64, Raw:
 	default:
-		return nil, invalid("encoding", string(req.Encoding), "is neither utf-8 nor base64")
+		return invalid("encoding", string(req.Encoding), "is neither utf-8 nor base64")
 	}
 	if req.Plain && req.Encoding == Base64 {
-		return nil, invalid("encoding", string(req.Encoding), "is exact, so it cannot be plain")
+		return invalid("encoding", string(req.Encoding), "is exact, so it cannot be plain")
+	}
+	return nil
+}
+
+func (a *Actions) openLog(req LogsRequest) (*logReader, error) {
+	if err := checkLogs(&req); err != nil {
+		return nil, err
 	}
 	j, err := a.job(req.Job)
 	if err != nil {

@@ -52,6 +52,9 @@ type StartResult struct {
 // Start begins a job and returns at once. Everything is checked before
 // anything is made.
 func (a *Actions) Start(req StartRequest) (StartResult, error) {
+	if a.away != nil {
+		return a.startThere(req)
+	}
 	spec, cmd, err := a.plan(req)
 	if err != nil {
 		return StartResult{}, err
@@ -160,27 +163,7 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 	if err != nil {
 		return none, nil, err
 	}
-	if strings.IndexByte(req.Name, 0) >= 0 {
-		return none, nil, invalid("name", req.Name, "holds a NUL byte")
-	}
-	if len(req.Name) > MaxName {
-		return none, nil, invalid("name", req.Name, "is too long: at most 1024 bytes")
-	}
-	if req.Timeout < 0 {
-		return none, nil, invalid("timeout", req.Timeout.String(), "is not above zero")
-	}
-	if req.MaxLog < 0 || req.MaxLog > 0 && req.MaxLog < MinMaxLog {
-		return none, nil, invalid("max_log", FormatSize(req.MaxLog), "is too small: at least 2MiB")
-	}
-	if req.Key != "" {
-		if _, err := ParseKey(req.Key); err != nil {
-			return none, nil, err
-		}
-	}
-	if req.Approval != "" && !policy.ValidID(req.Approval) {
-		return none, nil, invalid("approval", req.Approval, "is no id of a request, which is a and 16 hex digits")
-	}
-	set, names, err := variables(req.Env)
+	set, names, err := a.checked(req)
 	if err != nil {
 		return none, nil, err
 	}
@@ -221,6 +204,47 @@ func (a *Actions) plan(req StartRequest) (runner.Spec, *jobdir.Cmd, error) {
 			return cmd.Marshal()
 		},
 	}, cmd, nil
+}
+
+// checked refuses what is wrong with a request wherever it goes, and returns the
+// variables that it sets and their names.
+func (a *Actions) checked(req StartRequest) (set []variable, names []string, err error) {
+	switch {
+	case req.Until == nil:
+		_, err = commandOf(req)
+	case req.Command != "" || len(req.Argv) > 0:
+		err = besideCondition(req)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case strings.IndexByte(req.Name, 0) >= 0:
+		return nil, nil, invalid("name", req.Name, "holds a NUL byte")
+	case len(req.Name) > MaxName:
+		return nil, nil, invalid("name", req.Name, "is too long: at most 1024 bytes")
+	case req.Timeout < 0:
+		return nil, nil, invalid("timeout", req.Timeout.String(), "is not above zero")
+	case req.MaxLog < 0 || req.MaxLog > 0 && req.MaxLog < MinMaxLog:
+		return nil, nil, invalid("max_log", FormatSize(req.MaxLog), "is too small: at least 2MiB")
+	}
+	if req.Key != "" {
+		if _, err := ParseKey(req.Key); err != nil {
+			return nil, nil, err
+		}
+	}
+	if req.Approval != "" && !policy.ValidID(req.Approval) {
+		return nil, nil, invalid("approval", req.Approval, "is no id of a request, which is a and 16 hex digits")
+	}
+	return variables(req.Env)
+}
+
+func besideCondition(req StartRequest) error {
+	given := req.Command
+	if given == "" {
+		given = jobdir.ShellLine(req.Argv)
+	}
+	return invalid("command", given, "is given beside a condition: one of them")
 }
 
 // variables reads what is set for a job, and lists the names.
@@ -272,11 +296,7 @@ func commandOf(req StartRequest) ([]string, error) {
 // watcherOf is the argv of a watcher, and its condition as it is kept.
 func (a *Actions) watcherOf(req StartRequest) ([]string, json.RawMessage, error) {
 	if req.Command != "" || len(req.Argv) > 0 {
-		given := req.Command
-		if given == "" {
-			given = jobdir.ShellLine(req.Argv)
-		}
-		return nil, nil, invalid("command", given, "is given beside a condition: one of them")
+		return nil, nil, besideCondition(req)
 	}
 	c := *req.Until
 	cwd := "/"

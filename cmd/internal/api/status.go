@@ -81,6 +81,9 @@ type Process struct {
 
 // Status says how a job stands; "" is the newest.
 func (a *Actions) Status(given string) (StatusResult, error) {
+	if a.away != nil {
+		return a.statusThere(given)
+	}
 	j, err := a.job(given)
 	if err != nil {
 		return StatusResult{}, err

@@ -315,6 +315,8 @@ func tooLong(what string, n int) *Error {
 	}
 }
 
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
 // ParseInt reads a whole number.
 func ParseInt(field, s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)

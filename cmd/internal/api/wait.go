@@ -28,6 +28,9 @@ type WaitResult struct {
 
 // Resolve is the ids of jobs that a caller named.
 func (a *Actions) Resolve(given []string) ([]string, error) {
+	if a.away != nil {
+		return given, nil // the Space does
+	}
 	jobs, err := a.jobs(given)
 	if err != nil {
 		return nil, err
@@ -39,14 +42,24 @@ func (a *Actions) Resolve(given []string) ([]string, error) {
 	return out, nil
 }
 
-// Wait waits until all jobs, or any, have ended.
-func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error) {
-	var res WaitResult
+func checkWait(req *WaitRequest) error {
 	if len(req.Jobs) == 0 {
-		return res, &Error{Code: InvalidArgument, Message: "job: no id is given", Hint: "see which there are: space-job list"}
+		return &Error{Code: InvalidArgument, Message: "job: no id is given", Hint: "see which there are: space-job list"}
 	}
 	if req.Timeout < 0 {
-		return res, invalid("timeout", req.Timeout.String(), "is not above zero")
+		return invalid("timeout", req.Timeout.String(), "is not above zero")
+	}
+	return nil
+}
+
+// Wait waits until all jobs, or any, have ended.
+func (a *Actions) Wait(ctx context.Context, req WaitRequest) (WaitResult, error) {
+	if a.away != nil {
+		return a.waitThere(ctx, req)
+	}
+	var res WaitResult
+	if err := checkWait(&req); err != nil {
+		return res, err
 	}
 	jobs, err := a.jobs(req.Jobs)
 	if err != nil {

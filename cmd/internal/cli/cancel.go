@@ -34,6 +34,7 @@ func cancelCommand() *command {
 		},
 		operand: operandRunning,
 		most:    -1,
+		reach:   answering,
 		new:     func() options { return new(cancelOptions) },
 	}
 }
@@ -82,7 +83,7 @@ func (s *session) running(r *api.CancelResult, stopped bool) {
 		ids[i] = string(n.Job)
 	}
 	s.say("warning", "started from within "+string(r.Job)+", and still running: "+strings.Join(ids, " "))
-	s.say("hint", "space-job cancel "+string(r.Job)+" --nested stops them, too")
+	s.say("hint", s.self()+" cancel "+string(r.Job)+" --nested stops them, too")
 }
 
 func cancelText(r *api.CancelResult) string {

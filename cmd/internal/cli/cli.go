@@ -118,6 +118,17 @@ func (s *session) globalFlags(args []string) ([]string, error) {
 			if err := s.memberFlag().Set(given); err != nil {
 				return nil, err
 			}
+		case name == "--space":
+			if !ok {
+				if len(args) == 1 {
+					return nil, usage("--space needs a value", "")
+				}
+				args = args[1:]
+				given = args[0]
+			}
+			if err := s.spaceFlag().Set(given); err != nil {
+				return nil, err
+			}
 		default:
 			return args, nil
 		}
@@ -171,6 +182,7 @@ func (s *session) run(c *command, args []string) (int, error) {
 	} else {
 		fs.BoolVar(&s.json, "json", s.json, "print JSON")
 		fs.Var(s.memberFlag(), "member", memberMeaning)
+		s.spaceFlags(c, fs)
 	}
 	if err := fs.Parse(args); err != nil {
 		s.jsonAfter(args)
@@ -178,6 +190,9 @@ func (s *session) run(c *command, args []string) (int, error) {
 	}
 	if help {
 		return exitOK, s.showHelp(c)
+	}
+	if err := s.checkSpace(c); err != nil {
+		return 0, err
 	}
 	operands := fs.Args()
 	if c.strict {
@@ -187,6 +202,12 @@ func (s *session) run(c *command, args []string) (int, error) {
 		return 0, usage("too many operands: "+quote(operands[c.most]), c.name)
 	}
 	defer s.tend(c.strict)
+	if s.asked {
+		if len(operands) > 0 {
+			return 0, usage("--request: what is to be done is on stdin, and "+quote(operands[0])+" beside it", c.name)
+		}
+		return s.answer(c.name)
+	}
 	return o.Run(s, operands)
 }
 

@@ -154,7 +154,7 @@ func TestStatusText(t *testing.T) {
 		LeftProcesses: []api.Process{{PID: 12, Name: "sleep"}},
 		Tail:          "last",
 	}
-	text := statusText(&r, false, now)
+	text := statusText(&r, "space-job", false, now)
 	for _, want := range []string{"j6c1f0a2b9d3e  exited, exit code 137, killed by KILL\n", "name:       evil name [2J\n", "duration:   12m55s\n", "left:       12 (sleep) (space-job cancel j6c1f0a2b9d3e stops them)\n",
 		"End of the log:\n    last\n", why, "missing:    10 bytes, 5 to 15: cut out of the log\n", "missing:    some output could not be written since "} {
 		if !strings.Contains(text, want) {
@@ -163,7 +163,7 @@ func TestStatusText(t *testing.T) {
 	}
 	size := int64(2 << 20)
 	r.MaxLog, r.LogDropped.Unwritten.Bytes = &size, 3
-	text = statusText(&r, false, now)
+	text = statusText(&r, "space-job", false, now)
 	for _, want := range []string{"5 to 15: cut out of the log (--max-log)\n", "missing:    3 bytes could not be written since "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
@@ -172,7 +172,7 @@ func TestStatusText(t *testing.T) {
 	if strings.Contains(text, "\x1b") {
 		t.Errorf("an escape in:\n%s", text)
 	}
-	if !strings.Contains(statusText(&r, true, now), "\x1b[31mexited\x1b[0m") {
+	if !strings.Contains(statusText(&r, "space-job", true, now), "\x1b[31mexited\x1b[0m") {
 		t.Error("no colour where it is wanted")
 	}
 }

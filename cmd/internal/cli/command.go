@@ -22,6 +22,7 @@ type command struct {
 	operand  operand
 	strict   bool // flags end at the first operand
 	asMember bool // it matters who calls it
+	reach    reach
 	textOnly bool // no --json: what it prints is for people, or for another program
 	most     int  // operands; -1: any number
 	new      func() options

@@ -82,6 +82,9 @@ func (c *command) flagNames() (all, withValue []string) {
 	if c.asMember {
 		all, withValue = append(all, "--member"), append(withValue, "--member")
 	}
+	if c.reach != hereOnly {
+		all, withValue = append(all, "--space"), append(withValue, "--space")
+	}
 	if !c.textOnly {
 		all = append(all, "--json")
 	}

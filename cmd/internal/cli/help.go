@@ -58,6 +58,7 @@ const (
 var globals = [...]struct{ flag, meaning string }{
 	{"--json", "print JSON: one document, or one on a line for lists. An error is {\"error\": {code, message, hint}} on stdout, beside the line on stderr. completion, man and help print text only"},
 	{"--member NAME", memberMeaning},
+	{"--space NAME", spaceMeaning + ". For start, run, logs, status, wait, cancel, list and policy check"},
 	{"-h, --help", "show help"},
 	{"--version", "show the version"},
 }
@@ -118,6 +119,12 @@ func (c *command) help() string {
 	b.WriteString(entryOf("-h, --help", "show this help", 26))
 	if c.asMember {
 		b.WriteString(entryOf("    --member NAME", memberMeaning, 26))
+	}
+	if c.reach != hereOnly {
+		b.WriteString(entryOf("    --space NAME", spaceMeaning, 26))
+	}
+	if c.reach == answering {
+		b.WriteString(entryOf("    --request -", requestMeaning, 26))
 	}
 	if !c.textOnly {
 		b.WriteString(entryOf("    --json", "print JSON", 26))

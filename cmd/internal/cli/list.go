@@ -30,6 +30,7 @@ func listCommand() *command {
 			{"space-job list --all --state running --state lost", "all that run, or that lost their runner"},
 		},
 		exits: standardExits[:3],
+		reach: answering,
 		new:   func() options { return new(listOptions) },
 	}
 }
@@ -65,11 +66,11 @@ func (o *listOptions) Run(s *session, _ []string) (int, error) {
 		if len(res.Jobs) > 0 {
 			s.print(table(res.Jobs, api.Columns(s.stdout), colourful(s.stdout), time.Now()))
 		} else if len(o.req.States) == 0 {
-			s.say("hint", "there is no job yet: space-job start 'make test'")
+			s.say("hint", "there is no job yet: "+s.self()+" start 'make test'")
 		}
 	}
 	if res.More > 0 {
-		s.say("hint", "there are "+strconv.Itoa(res.More)+" more: space-job list --all")
+		s.say("hint", "there are "+strconv.Itoa(res.More)+" more: "+s.self()+" list --all")
 	}
 	for _, w := range res.Warnings {
 		s.say("warning", w)

@@ -39,6 +39,7 @@ func logsCommand() *command {
 		exits:   append(standardExits[:len(standardExits):len(standardExits)], exit{"130", "you stopped -f with Ctrl-C; the job goes on"}),
 		operand: operandJob,
 		most:    1,
+		reach:   answering,
 		new:     func() options { return new(logsOptions) },
 	}
 }
@@ -97,7 +98,7 @@ func (o *logsOptions) Run(s *session, args []string) (int, error) {
 			if last.Job != "" {
 				job = string(last.Job)
 			}
-			s.say("hint", strings.TrimSpace("the job goes on: space-job logs -f "+job))
+			s.say("hint", strings.TrimSpace("the job goes on: "+s.self()+" logs -f "+job))
 			return exitDetached, nil
 		}
 		if last.State != "exited" && !s.json {
@@ -112,7 +113,7 @@ func (o *logsOptions) Run(s *session, args []string) (int, error) {
 	s.piece(&res)
 	s.unwritten(&res)
 	if !s.json && res.More {
-		s.say("hint", "more: "+strconv.FormatInt(res.Size-res.NextOffset, 10)+" bytes follow: space-job logs "+string(res.Job)+" --offset "+strconv.FormatInt(res.NextOffset, 10)+" (-f: all)")
+		s.say("hint", "more: "+strconv.FormatInt(res.Size-res.NextOffset, 10)+" bytes follow: "+s.self()+" logs "+string(res.Job)+" --offset "+strconv.FormatInt(res.NextOffset, 10)+" (-f: all)")
 	}
 	return exitOK, nil
 }

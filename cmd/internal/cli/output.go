@@ -18,6 +18,8 @@ type session struct {
 	stdout, stderr *os.File
 	json           bool
 	member         string // who asks, as far as the command line says it
+	space          string // whose jobs it is about; "": those of this Space
+	asked          bool   // what is to be done comes on stdin
 	broken         error  // the first failed write to stdout
 	midLine        bool   // what was written to stdout last ended within a line
 
@@ -106,7 +108,10 @@ func (s *session) fail(e *api.Error) int {
 func (s *session) open() (*api.Actions, error) {
 	a, err := api.Open()
 	s.opened = a
-	return a, err
+	if err != nil || s.space == "" {
+		return a, err
+	}
+	return s.in(a)
 }
 
 // tend sees to it that somebody brings on what waits in the outbox, and wakes who

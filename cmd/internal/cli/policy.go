@@ -41,6 +41,7 @@ func policyCheckCommand() *command {
 		exits:    []exit{{"0", "allow"}, {"1", "deny, or it failed"}, {"2", "a wrong flag or value"}, {"3", "ask"}},
 		strict:   true,
 		asMember: true,
+		reach:    judgedBy,
 		operand:  operandCommand,
 		new:      func() options { return new(policyCheckOptions) },
 	}

@@ -42,29 +42,24 @@ func runCommand() *command {
 		}, standardExits[1:3]...),
 		strict:  true,
 		operand: operandCommand,
+		reach:   elsewhere,
 		new:     func() options { return new(runOptions) },
 	}
 }
 
-func (o *runOptions) Run(s *session, _ []string) (int, error) {
+func (o *runOptions) Run(s *session, args []string) (int, error) {
 	ctx, stop := interruptible()
 	defer stop()
 	a, err := s.open()
 	if err != nil {
 		return 0, err
 	}
-	job, err := s.startElsewhere(s.args)
+	job, err := o.start(ctx, s, a, args)
 	if err != nil {
-		id, err := s.askPerson(ctx, a, err)
-		if err != nil {
-			return 0, err
-		}
-		if job, err = s.startElsewhere(append([]string{"--approval", id}, s.args...)); err != nil {
-			return 0, err
-		}
+		return 0, err
 	}
 	var line *live
-	if redrawable(s.stderr) {
+	if redrawable(s.stderr) && s.space == "" { // no call to another Space twice a second
 		line = newLive(s)
 		defer line.close()
 		go line.follow(ctx, a, []string{job}, !isTerminal(s.stdout))
@@ -85,12 +80,12 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 	case errors.Is(err, context.Canceled):
 		s.unwritten(&last)
 		s.say("hint", "detached: the job goes on")
-		s.say("hint", "come back: space-job logs -f "+job)
-		s.say("hint", "its end: space-job wait "+job)
-		s.say("hint", "stop it: space-job cancel "+job)
+		s.say("hint", "come back: "+s.self()+" logs -f "+job)
+		s.say("hint", "its end: "+s.self()+" wait "+job)
+		s.say("hint", "stop it: "+s.self()+" cancel "+job)
 		return exitDetached, nil
 	case s.broken != nil:
-		s.say("hint", "the job goes on: space-job logs -f "+job)
+		s.say("hint", "the job goes on: "+s.self()+" logs -f "+job)
 		return 0, nil // said by the caller
 	case err != nil:
 		return 0, err
@@ -106,6 +101,27 @@ func (o *runOptions) Run(s *session, _ []string) (int, error) {
 	return res.Code(), nil
 }
 
+// start starts the job, after a person was asked where that has to be.
+func (o *runOptions) start(ctx context.Context, s *session, a *api.Actions, args []string) (string, error) {
+	if s.space != "" {
+		if err := o.command(s, args); err != nil {
+			return "", err
+		}
+		o.req.Member = s.member
+		res, err := s.startAsked(ctx, a, o.req)
+		s.warnings(res.Warnings)
+		return string(res.Job), err
+	}
+	job, err := s.startByItself(s.args)
+	if err != nil {
+		var id string
+		if id, err = s.askPerson(ctx, a, err); err == nil {
+			job, err = s.startByItself(append([]string{"--approval", id}, s.args...))
+		}
+	}
+	return job, err
+}
+
 func encodingFor(s *session) api.Encoding {
 	if s.json {
 		return api.Text
@@ -113,10 +129,10 @@ func encodingFor(s *session) api.Encoding {
 	return api.Raw
 }
 
-// startElsewhere starts a job through a space-job of its own, which ends at
+// startByItself starts a job through a space-job of its own, which ends at
 // once: the runner of the job must never be the child of a process that lives
 // on, and Ctrl-C must not reach a start under way.
-func (s *session) startElsewhere(args []string) (string, error) {
+func (s *session) startByItself(args []string) (string, error) {
 	self, err := api.Program()
 	if err != nil {
 		return "", err

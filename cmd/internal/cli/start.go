@@ -53,6 +53,7 @@ func startCommand() *command {
 		},
 		strict:  true,
 		operand: operandCommand,
+		reach:   answering,
 		new:     func() options { return new(startOptions) },
 	}
 }
@@ -94,14 +95,9 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 		return 0, err
 	}
 	o.req.Member = s.member
-	res, err := a.Start(o.req)
+	res, err := s.startAsked(context.Background(), a, o.req)
 	if err != nil {
-		if o.req.Approval, err = s.askPerson(context.Background(), a, err); err != nil {
-			return 0, err
-		}
-		if res, err = a.Start(o.req); err != nil {
-			return 0, err
-		}
+		return 0, err
 	}
 	for _, w := range res.Warnings {
 		s.say("warning", w)
@@ -120,6 +116,17 @@ func (o *startOptions) Run(s *session, args []string) (int, error) {
 	return exitOK, nil
 }
 
+// startAsked starts a job, after a person was asked where that has to be.
+func (s *session) startAsked(ctx context.Context, a *api.Actions, req api.StartRequest) (api.StartResult, error) {
+	res, err := a.Start(req)
+	if err != nil {
+		if req.Approval, err = s.askPerson(ctx, a, err); err == nil {
+			res, err = a.Start(req)
+		}
+	}
+	return res, err
+}
+
 // command is what the operands ask for. Flags behind a shell string would be
 // taken for arguments of a program by its name: that is refused.
 func (o *startOptions) command(s *session, args []string) error {
@@ -135,7 +142,7 @@ func (o *startOptions) command(s *session, args []string) error {
 	case len(args) == 1 && !s.asGiven:
 		o.req.Command = args[0]
 		return nil
-	case len(args) > 1 && !s.asGiven && strings.Contains(strings.TrimSpace(args[0]), " ") && !o.isProgram(args[0]) &&
+	case len(args) > 1 && !s.asGiven && strings.Contains(strings.TrimSpace(args[0]), " ") && (s.space != "" || !o.isProgram(args[0])) &&
 		slices.ContainsFunc(args[1:], func(s string) bool { return strings.HasPrefix(s, "-") }):
 		return &api.Error{Code: api.InvalidArgument, Message: "command: " + quote(args[0]) + " is no program",
 			Hint: "flags go before the command; after it they are its arguments (-- before it insists)"}

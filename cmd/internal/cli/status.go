@@ -29,6 +29,7 @@ func statusCommand() *command {
 		exits:   standardExits,
 		operand: operandJob,
 		most:    1,
+		reach:   answering,
 		new:     func() options { return new(statusOptions) },
 	}
 }
@@ -56,13 +57,13 @@ func (o *statusOptions) Run(s *session, args []string) (int, error) {
 	if s.json {
 		s.document(res)
 	} else {
-		s.print(statusText(&res, colourful(s.stdout), time.Now()))
+		s.print(statusText(&res, s.self(), colourful(s.stdout), time.Now()))
 	}
 	return exitOK, nil
 }
 
 // statusText is the view for people.
-func statusText(r *api.StatusResult, colour bool, now time.Time) string {
+func statusText(r *api.StatusResult, self string, colour bool, now time.Time) string {
 	var b strings.Builder
 	row := func(name, value string) {
 		if value != "" {
@@ -167,7 +168,7 @@ func statusText(r *api.StatusResult, colour bool, now time.Time) string {
 		if !strings.HasSuffix(r.Tail, "\n") {
 			b.WriteByte('\n')
 		}
-		b.WriteString("Read more: space-job logs " + string(r.Job) + " (all of it: --offset 0 -f)\n")
+		b.WriteString("Read more: " + self + " logs " + string(r.Job) + " (all of it: --offset 0 -f)\n")
 	}
 	return b.String()
 }

@@ -36,6 +36,7 @@ func waitCommand() *command {
 		}, standardExits[1:]...),
 		operand: operandRunning,
 		most:    -1,
+		reach:   answering,
 		new:     func() options { return new(waitOptions) },
 	}
 }
@@ -64,7 +65,7 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 		ctx, stop = interruptible()
 		defer stop()
 		o.req.Jobs = ids
-		if redrawable(s.stderr) {
+		if redrawable(s.stderr) && s.space == "" {
 			line = newLive(s)
 			defer line.close()
 			go line.follow(ctx, a, ids, true)
@@ -77,7 +78,7 @@ func (o *waitOptions) Run(s *session, args []string) (int, error) {
 		if len(o.req.Jobs) > 1 {
 			goes = "the jobs go on"
 		}
-		s.say("hint", goes+": space-job wait "+strings.Join(o.req.Jobs, " "))
+		s.say("hint", goes+": "+s.self()+" wait "+strings.Join(o.req.Jobs, " "))
 		return exitDetached, nil
 	}
 	if err != nil {

@@ -141,6 +141,7 @@ func (p *Policy) Broken() error { return p.broken }
 type Request struct {
 	Member  string   // who, "" where nobody knows
 	Space   string   // where, Local or a name
+	Machine bool     // another Space than Local is a person's own machine
 	Command string   // a shell string, or
 	Argv    []string // what is run as it stands
 	Cwd     string   // where it runs, with no symbolic link in it, "" where that cannot be told
@@ -328,7 +329,10 @@ func (p *Policy) Decide(q Request) Decision {
 			return Decision{Ask, n, "it cannot be told what this runs, and " + ruleName(n, r)}
 		}
 	}
-	if p.Personal {
+	switch {
+	case q.Space != Local && q.Machine:
+		return Decision{Ask, 0, "the Space " + q.Space + " is a person's own machine"}
+	case q.Space == Local && p.Personal:
 		return Decision{Ask, 0, "this Space is a person's own machine"}
 	}
 	return Decision{Allow, 0, "the default"}

@@ -56,6 +56,7 @@ type Start struct {
 	Real    string          `json:"real_cwd"` // the same without symbolic links
 	Env     []string        `json:"env"`      // names
 	Space   string          `json:"space"`
+	Machine bool            `json:"machine,omitempty"` // that Space is a person's own machine
 	By      Who             `json:"by"`
 
 	// Values are the variables that are set, and those of the caller's that decide
@@ -65,7 +66,7 @@ type Start struct {
 
 // Request is the start as it is judged.
 func (s *Start) Request() Request {
-	return Request{Member: s.By.Member, Space: s.Space, Command: s.Command, Argv: s.Argv, Cwd: s.Real, Env: s.Env}
+	return Request{Member: s.By.Member, Space: s.Space, Machine: s.Machine, Command: s.Command, Argv: s.Argv, Cwd: s.Real, Env: s.Env}
 }
 
 // Question is a start that waits for a person's word, or has it.
@@ -442,6 +443,9 @@ func (s *Store) AddRule(q *Question, verdict Verdict) (number int, err error) {
 		return 0, p.broken
 	}
 	start := &q.Start
+	if start.Space != Local && start.Real == "" && verdict == Allow {
+		return 0, errors.New("the start names no folder by its whole path (--cwd DIR), and a rule that allows is for one")
+	}
 	r := Rule{Space: &start.Space, Verdict: verdict, Argv: start.Argv}
 	if start.By.Member != "" {
 		r.Member = &start.By.Member

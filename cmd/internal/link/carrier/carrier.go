@@ -19,13 +19,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"space-job/cmd/internal/link"
+	"space-job/cmd/internal/space"
 )
 
 const (
@@ -134,10 +134,7 @@ func overExec(ctx context.Context, prefix []string, r link.Request) (link.Answer
 	if err != nil {
 		return link.Answer{}, err
 	}
-	args := append(prefix[:len(prefix):len(prefix)], "space-job", "link")
-	c := exec.CommandContext(ctx, args[0], args[1:]...)
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, and we end it
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
+	c := space.Command(ctx, prefix, "space-job", "link")
 	c.WaitDelay = time.Second
 	// Its standard input stays open until it has answered: that it closes says that
 	// nobody waits any more.
