@@ -466,3 +466,47 @@ func TestNoAnswer(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestInstall: where there is no space-job it is brought, if the Space says so: once,
+// and again when it is gone.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	here, there := newSpace(t), newSpace(t)
+	home := t.TempDir()
+	bare := way.Space{Exec: []string{"env", "-i", "HOME=" + home, "PATH=/usr/bin:/bin", "SPACE_JOB_HOME=" + there.root}}
+	brought := bare
+	brought.Install = true
+	here.spaces(map[string]way.Space{"bare": bare, "new": brought})
+	if got := here.fails(1, "--space", "bare", "start", "true"); !strings.Contains(got, "space bare: there is no space-job") || strings.Count(got, "\n") != 2 {
+		t.Error(got)
+	}
+	if left, err := os.ReadDir(home); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
+	}
+	start := func() (said string) {
+		c := here.command("--space", "new", "run", "echo $0 is here; exit 5")
+		var b bytes.Buffer
+		c.Stderr = &b
+		out, err := c.Output()
+		if string(out) != "/bin/sh is here\n" || c.ProcessState.ExitCode() != 5 {
+			t.Fatalf("%q, %v\n%s", out, err, b.String())
+		}
+		return b.String()
+	}
+	if got := start(); strings.Count(got, "brought there") != 1 {
+		t.Error(got)
+	}
+	if got := start(); got != "" {
+		t.Errorf("the second time: %s", got)
+	}
+	dirs, err := filepath.Glob(home + "/.local/share/space-job/*")
+	if err != nil || len(dirs) != 1 {
+		t.Fatalf("%q, %v", dirs, err)
+	}
+	if err := os.RemoveAll(dirs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := start(); strings.Count(got, "brought there") != 1 {
+		t.Errorf("when it was gone: %s", got)
+	}
+}

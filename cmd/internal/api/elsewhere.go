@@ -96,7 +96,7 @@ func (a *Actions) call(ctx context.Context, c space.Call, result any) (space.Ans
 	w := a.away
 	hello, answer, err := w.space.Do(ctx, c)
 	var lost *space.Error
-	if errors.As(err, &lost) && lost.Kind == space.NoProgram && w.space.Install {
+	if errors.As(err, &lost) && (lost.Kind == space.NoProgram || lost.Kind == space.TooOld) && w.space.Install {
 		if err := a.install(ctx); err != nil {
 			return answer, err
 		}

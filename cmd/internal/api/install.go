@@ -54,7 +54,7 @@ func (a *Actions) install(ctx context.Context) error {
 	if err != nil {
 		return fault(err)
 	}
-	w.Tell("hint", "there is no space-job in the Space "+w.space.Name+": it is brought there")
+	w.Tell("hint", "there is no space-job in the Space "+w.space.Name+" that can be asked: one is brought there")
 	line, err := json.Marshal(space.InstallRequest{Exec: w.space.Exec, Version: w.Version, Programs: a.path(programsDir)})
 	if err != nil {
 		return fault(err)

@@ -21,6 +21,7 @@ import (
 	"space-job/cmd/internal/link/carrier"
 	"space-job/cmd/internal/mcp"
 	"space-job/cmd/internal/policy"
+	"space-job/cmd/internal/space/install"
 	"space-job/jobdir"
 	"space-job/notify"
 	"space-job/notify/sink"
@@ -62,14 +63,17 @@ type options struct {
 }
 
 // Main runs the program that os.Args names, and exits: the daemon or, for
-// space-job mcp, the MCP server of one client, or one call to another Space that
-// space-job wants made.
+// space-job mcp, the MCP server of one client; or what space-job wants done once: a
+// call to the Space of the thread, or to have itself brought to another.
 func Main() {
 	if len(os.Args) > 1 && os.Args[1] == "mcp" {
 		mcp.Main(os.Args[2:], Version())
 	}
 	if len(os.Args) > 1 && os.Args[1] == "link" {
 		carrier.Main()
+	}
+	if len(os.Args) > 1 && os.Args[1] == "install" {
+		install.Main()
 	}
 	os.Exit(run(os.Args[1:]))
 }

@@ -165,15 +165,15 @@ func (s *Space) check() error {
 		return errors.New(`exec is no prefix: ["ssh", "box"] is one`)
 	case slices.ContainsFunc(s.Exec, func(arg string) bool { return strings.IndexByte(arg, 0) >= 0 }):
 		return errors.New("exec holds a NUL byte")
-	case !plainWord(s.Program):
+	case !PlainWord(s.Program):
 		return errors.New("program has something other than letters, digits and . _ / ~ + - : a shell over there may read it")
 	}
 	return nil
 }
 
-// plainWord reports whether a shell takes s for one word, and that for itself (but
+// PlainWord reports whether a shell takes s for one word, and that for itself (but
 // for ~, which is a home).
-func plainWord(s string) bool {
+func PlainWord(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/~+-") == "" && !strings.HasPrefix(s, "-")
 }
 

@@ -101,7 +101,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for i, s := range all {
-			if CheckName(s.Name) != nil || s.Name == Local || filepath.Base(s.Name) != s.Name || len(s.Exec) == 0 || s.Exec[0] == "" || !plainWord(s.Program) {
+			if CheckName(s.Name) != nil || s.Name == Local || filepath.Base(s.Name) != s.Name || len(s.Exec) == 0 || s.Exec[0] == "" || !PlainWord(s.Program) {
 				t.Errorf("%+v", s)
 			}
 			if i > 0 && all[i-1].Name >= s.Name {
