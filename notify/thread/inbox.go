@@ -543,7 +543,6 @@ func (w *writer) inbox(member string) ([]Item, error) {
 // over those whose wake was stopped by a limit: who waits is woken by it. With
 // take it takes the item. ErrNoItem: there was none.
 func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (it Item, err error) {
-	// A lease that is over is no change of a file.
 	found, err := t.waitInbox(ctx, member, time.Second, func() (bool, error) {
 		if take != nil {
 			it, err = t.Take(member, *take, true)
@@ -576,28 +575,53 @@ func (t *Thread) WaitInbox(ctx context.Context, member string, known map[string]
 	})
 }
 
-// waitInbox looks whenever something has changed in an inbox, and every so often,
-// until look has found something or fails, or ctx is done. It reports whether it
-// has.
+// waitInbox looks whenever something has changed in an inbox, and where something
+// may have that is no change of its files, until look has found something or
+// fails, or ctx is done. It reports whether it has. A parent waits for each member
+// of its children at once: one that has nothing to look at costs next to nothing.
 func (t *Thread) waitInbox(ctx context.Context, member string, every time.Duration, look func() (found bool, err error)) (bool, error) {
 	dir := t.path(inboxDir, member)
-	w := newWatch(dir, dir)
+	w := t.watchInbox(dir)
 	defer func() { w.close() }()
 	for {
-		if w.hints == nil { // it may be there by now
+		if w.dir != dir { // it may be there by now
 			w.close()
-			w = newWatch(dir, dir)
+			w = t.watchInbox(dir)
 		}
 		if found, err := look(); found || err != nil {
 			return found, err
 		}
-		wait, cancel := context.WithTimeout(ctx, every)
-		_ = w.wait(wait)
-		cancel()
-		if ctx.Err() != nil {
-			return false, nil
+		for again := false; !again; {
+			wait, cancel := context.WithTimeout(ctx, every)
+			again = w.wait(wait) == nil
+			cancel()
+			if ctx.Err() != nil {
+				return false, nil
+			}
+			again = again || t.leaseOver(member) || t.behind()
 		}
 	}
+}
+
+// watchInbox watches a directory or, where that is not there, the nearest one above
+// it that is: a member has none before its first item.
+func (t *Thread) watchInbox(dir string) *watch {
+	w := newWatch(dir, dir)
+	for root := t.path(); w.hints == nil && len(w.dir) > len(root); {
+		above := filepath.Dir(w.dir)
+		w = newWatch(above, dir)
+	}
+	return w
+}
+
+// leaseOver reports whether an item that is taken has come back: it is unread, and
+// where it was.
+func (t *Thread) leaseOver(member string) bool {
+	files, _ := names(t.path(inboxDir, member, takenDir))
+	return slices.ContainsFunc(files, func(f string) bool {
+		it, err := t.Item(member, strings.TrimSuffix(f, ".json"))
+		return err == nil && it.State == Unread
+	})
 }
 
 func (t *Thread) firstUnread(member string) (Item, error) {

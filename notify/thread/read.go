@@ -156,6 +156,7 @@ const (
 // watch waits for changes below a directory. Where the kernel has no more
 // watches to give, or the directory is not there, it polls.
 type watch struct {
+	dir   string        // what the hints are of
 	path  string        // what is looked at
 	hints *jobdir.Hints // nil: there are none
 	seen  [2]int64
@@ -164,7 +165,7 @@ type watch struct {
 // newWatch starts to watch: a change after it returns is not missed by the next
 // wait.
 func newWatch(dir, path string) *watch {
-	w := &watch{path: path}
+	w := &watch{dir: dir, path: path}
 	w.seen = w.glance()
 	w.hints = jobdir.NewHints(dir)
 	return w

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -605,5 +606,70 @@ func TestPruneWakes(t *testing.T) {
 	}
 	if all := must(th.PendingWakes())(t); len(all) != 1 || all[0].ID != pending.ID {
 		t.Errorf("pending: %+v", all)
+	}
+}
+
+// TestInboxNotThereYet: who waits for the first item of a member is told by the
+// kernel, as anybody else is, and need not look again and again.
+func TestInboxNotThereYet(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	if _, err := th.AddMember(Member{Name: "a0", Kind: Agent}); err != nil {
+		t.Fatal(err)
+	}
+	dir := th.path(inboxDir, "a0")
+	for range 3 { // of the root, of the inboxes, of this one
+		w := th.watchInbox(dir)
+		if w.hints == nil {
+			t.Fatal("no hints")
+		}
+		at := w.dir
+		if at == dir {
+			w.close()
+			return
+		}
+		next := filepath.Join(at, inboxDir)
+		if at != th.path() {
+			next = dir
+		}
+		if err := os.Mkdir(next, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-w.hints.C:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: nothing is told", at)
+		}
+		w.close()
+	}
+	t.Error("it is not found")
+}
+
+// TestLeaseOverWhileWaiting: an item comes back without a change of any file.
+func TestLeaseOverWhileWaiting(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	var late atomic.Bool
+	now := th.now
+	th.now = func() time.Time {
+		if late.Load() {
+			return now().Add(2 * DefaultLease)
+		}
+		return now()
+	}
+	if _, err := th.AddMember(Member{Name: "a0", Kind: Agent}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := th.PutItem(Item{ID: "e1", Kind: KindMention, To: "a0", Text: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := th.Take("a0", Taker{}, true); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	time.AfterFunc(100*time.Millisecond, func() { late.Store(true) })
+	if it, err := th.WaitItem(ctx, "a0", nil); err != nil || it.ID != "e1" {
+		t.Errorf("%+v: %v", it, err)
 	}
 }
