@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"space-job/cmd/internal/link"
@@ -49,5 +50,6 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // no write for the end of it
 	_, _ = w.Write(body)
 }
