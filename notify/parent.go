@@ -18,13 +18,17 @@ type Parent struct {
 
 	// JobEnd posts the end of a job, once however often it is called, and tells its
 	// starter and those who are to be woken. An error says that it has to be called
-	// again.
+	// again: later, where it is an ErrRefused.
 	JobEnd func(context.Context, JobEnd) (JobTold, error)
 
 	// Woken is what has become of waking a member of this root for an item that it
 	// has over there, which is done beside Follow.
 	Woken func(member, item string) Target
 }
+
+// ErrRefused is the error of a message that the parent was reached for, and does
+// not take. It may some day: of who has joined anew.
+var ErrRefused = errors.New("the parent refuses it")
 
 // JobEnd is the end of a job for another thread.
 type JobEnd struct {
@@ -71,15 +75,19 @@ func (f *follower) tellParent(ctx context.Context, p *Parent, list []*followed, 
 		}
 	}
 	f.begin(ctx, func(ctx context.Context) func() {
-		told := make([]JobTold, 0, len(ends))
-		var err error
-		for _, end := range ends {
-			var one JobTold
-			if one, err = p.JobEnd(ctx, end); err != nil {
-				break
+		told, failed := make([]JobTold, len(ends)), make([]error, len(ends))
+		var away error // the parent is: the others need not try
+		for i, end := range ends {
+			if failed[i] = away; away != nil {
+				continue
 			}
-			crash("parent.told")
-			told = append(told, one)
+			told[i], failed[i] = p.JobEnd(ctx, end)
+			switch {
+			case failed[i] == nil:
+				crash("parent.told")
+			case !errors.Is(failed[i], ErrRefused):
+				away = failed[i]
+			}
 		}
 		return func() {
 			f.telling = false
@@ -87,11 +95,11 @@ func (f *follower) tellParent(ctx context.Context, p *Parent, list []*followed, 
 			for i, fd := range list {
 				switch {
 				case f.jobs[fd.job.ID()] != fd:
-				case i < len(told):
+				case failed[i] == nil:
 					f.toldParent(fd, ends[i].Starter, told[i])
 					fd.due = soon
 				default:
-					f.notTold(fd, err, now)
+					f.notTold(fd, failed[i], now)
 				}
 			}
 			for _, fd := range f.behind {
@@ -106,7 +114,7 @@ func (f *follower) tellParent(ctx context.Context, p *Parent, list []*followed, 
 func (f *follower) notTold(fd *followed, err error, now time.Time) {
 	t := &fd.entry.Thread
 	f.failed(t, err, now)
-	if at := now.Add(maxParentPause).UTC().Truncate(time.Millisecond); t.NextAt.After(at) {
+	if at := now.Add(maxParentPause).UTC().Truncate(time.Millisecond); t.NextAt.After(at) && !errors.Is(err, ErrRefused) {
 		t.NextAt = &at
 	}
 	fd.due = *t.NextAt

@@ -106,6 +106,10 @@ func retried(err error) bool {
 	return unreachable || code == IO || code == Unavailable
 }
 
+// Refused reports whether the parent has answered, and does not do what it was
+// asked for.
+func Refused(err error) bool { return err != nil && !retried(err) }
+
 // checkSaid refuses what the parent would refuse whoever says it, before it waits.
 func checkSaid(args *link.SayArgs) error {
 	for _, s := range []string{args.Text, args.What, args.Result, args.Next, args.Needs, args.From} {
@@ -296,7 +300,7 @@ func (a *Actions) setAside(w *waitingPost, why string) error {
 // readAbove reads the parent's thread.
 func (p *parent) readAbove(ctx context.Context, req ThreadRequest) (ThreadResult, error) {
 	var res ThreadResult
-	warnings, err := p.call(ctx, p.anyToken(), link.Read, link.ReadArgs{After: req.After, Before: req.Before, N: req.N, FollowMS: req.FollowMS}, &res)
+	warnings, err := p.callAny(ctx, p.asker(), link.Read, link.ReadArgs{After: req.After, Before: req.Before, N: req.N, FollowMS: req.FollowMS}, &res)
 	res.Warnings = warnings
 	return res, err
 }
@@ -304,7 +308,7 @@ func (p *parent) readAbove(ctx context.Context, req ThreadRequest) (ThreadResult
 // claimsAbove are the live claims of the parent's thread.
 func (p *parent) claimsAbove() (ClaimsResult, error) {
 	var res ClaimsResult
-	warnings, err := p.call(context.Background(), p.anyToken(), link.Claims, nil, &res)
+	warnings, err := p.callAny(context.Background(), p.asker(), link.Claims, nil, &res)
 	res.Warnings = warnings
 	return res, err
 }
@@ -319,7 +323,7 @@ func (p *parent) membersAbove() (MembersResult, error) {
 		return res, err
 	}
 	var above []MemberResult
-	warnings, err := p.call(context.Background(), p.anyToken(), link.Members, nil, &above)
+	warnings, err := p.callAny(context.Background(), p.asker(), link.Members, nil, &above)
 	res.Warnings = append(res.Warnings, warnings...)
 	if err != nil {
 		res.Warnings = append(res.Warnings, AsError(err).Message+": these are the members of this Space only")
@@ -370,9 +374,17 @@ func (a *Actions) above(member string) (*parent, error) {
 
 // Part is the part that a root has in the thread of a parent.
 type Part struct {
-	Members []string // that have joined; none where there is no parent
-	Space   string   // what this Space is called there
-	Exec    bool     // a call runs a program
+	Members []PartMember // that have joined; none where there is no parent
+	Space   string       // what this Space is called there
+	Exec    bool         // a call runs a program
+}
+
+// PartMember is a member that has joined, and the id of the link that it did by.
+type PartMember struct{ Name, Invite string }
+
+// Has reports whether a member takes part.
+func (p *Part) Has(member string) bool {
+	return slices.ContainsFunc(p.Members, func(m PartMember) bool { return m.Name == member })
 }
 
 // Joined is the part that this root has in the thread of a parent.
@@ -381,12 +393,14 @@ func (a *Actions) Joined() (Part, error) {
 	if p == nil {
 		return Part{}, err
 	}
-	names := make([]string, len(p.Members))
-	for i, m := range p.Members {
-		names[i] = m.Name
+	part := Part{Space: p.Space}
+	for _, m := range p.Members {
+		id, _ := link.SplitToken(m.Token)
+		part.Members = append(part.Members, PartMember{m.Name, id})
 	}
 	address, err := link.ParseAddress(p.Address)
-	return Part{names, p.Space, address.Exec != nil}, err
+	part.Exec = address.Exec != nil
+	return part, err
 }
 
 // JobEndAbove tells the parent of a job that has ended.
@@ -397,13 +411,12 @@ func (a *Actions) JobEndAbove(ctx context.Context, args link.JobEndArgs) (link.J
 		return res, err
 	}
 	if p == nil {
-		return res, &Error{Code: Conflict, Message: "this Space has left the thread of its parent"}
+		return res, &Error{Code: Unavailable, Message: "this Space has left the thread of its parent"}
 	}
-	token := p.token(args.Starter)
-	if token == "" {
-		args.Starter, token = "", p.Members[0].Token
+	if p.token(args.Starter) == "" {
+		args.Starter = ""
 	}
-	_, err = p.call(ctx, token, link.JobEnd, args, &res)
+	_, err = p.callAny(ctx, args.Starter, link.JobEnd, args, &res)
 	return res, err
 }
 
@@ -449,7 +462,7 @@ func (a *Actions) ArrivalsAbove(ctx context.Context, member string, known []stri
 // that can be told now: a parent that cannot be reached says so later.
 func (p *parent) checkMember(field, name string) error {
 	var all []MemberResult
-	_, err := p.call(context.Background(), p.anyToken(), link.Members, nil, &all)
+	_, err := p.callAny(context.Background(), p.asker(), link.Members, nil, &all)
 	if err != nil {
 		if retried(err) {
 			return nil

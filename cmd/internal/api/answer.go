@@ -41,7 +41,7 @@ func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.An
 	}
 	if err != nil {
 		e := AsError(err)
-		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint}}
+		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint, Token: e.token}}
 	}
 	return res
 }

@@ -39,11 +39,19 @@ type Error struct {
 	Request string `json:"request,omitempty"`
 
 	cause error
+	token bool // see TokenRefused
 }
 
 func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.cause }
+
+// TokenRefused reports whether the parent refuses whatever is asked for with the
+// token that a call was made with: it was revoked, say.
+func TokenRefused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.token
+}
 
 // AsError is the Error that err is or wraps; any other error is of code io.
 func AsError(err error) *Error {

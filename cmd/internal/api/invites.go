@@ -431,20 +431,20 @@ func (a *Actions) removeTokens(member string) (removed bool, err error) {
 func (a *Actions) holder(token string) (*invite, error) {
 	id, _, ok := link.SplitSecret(token)
 	if !ok {
-		return nil, &Error{Code: InvalidArgument, Message: "token: it is none of a member that has joined"}
+		return nil, &Error{Code: InvalidArgument, Message: "token: it is none of a member that has joined", token: true}
 	}
 	v, known, err := a.cachedInvite(id, token)
 	if err != nil {
 		return nil, err
 	}
 	if !known {
-		return nil, &Error{Code: NotFound, Message: "token: the parent does not know it: it is of another Space, or was revoked long ago", Hint: "space-job thread leave, and join by a new link"}
+		return nil, &Error{Code: NotFound, Message: "token: the parent does not know it: it is of another Space, or was revoked long ago", Hint: "space-job thread leave, and join by a new link", token: true}
 	}
 	switch v.state(a.now()) {
 	case InviteRevoked:
-		return nil, &Error{Code: Conflict, Message: "the token of " + v.Member + " was revoked in the parent at " + thread.Clock(v.RevokedAt, a.now()), Hint: "ask for a new link; then space-job thread leave, and join by it"}
+		return nil, &Error{Code: Conflict, Message: "the token of " + v.Member + " was revoked in the parent at " + thread.Clock(v.RevokedAt, a.now()), Hint: "ask for a new link; then space-job thread leave, and join by it", token: true}
 	case InviteLeft:
-		return nil, &Error{Code: Conflict, Message: v.Member + " has left the parent's thread", Hint: "ask for a new link, and join by it"}
+		return nil, &Error{Code: Conflict, Message: v.Member + " has left the parent's thread", Hint: "ask for a new link; then space-job thread leave, and join by it", token: true}
 	}
 	return v, nil
 }

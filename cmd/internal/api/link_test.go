@@ -335,3 +335,63 @@ func TestFollowTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestOneTokenRevoked: what everybody of a Space may do goes on by the token of
+// another member.
+func TestOneTokenRevoked(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	for _, name := range []string{"ann", "bob"} {
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		if err == nil {
+			_, err = child.Join(context.Background(), JoinRequest{Link: v.Link, Member: name})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := parent.Revoke(RevokeRequest{Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.ThreadRead(context.Background(), ThreadRequest{}); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := child.ThreadClaims(); err != nil {
+		t.Errorf("%v", err)
+	}
+	ann, err := child.As("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ann.ThreadPost(PostRequest{Text: "x"}); !TokenRefused(err) {
+		t.Errorf("%v", err)
+	}
+	space := mustPart(t, child).Space
+	res, err := child.JobEndAbove(context.Background(), link.JobEndArgs{Job: "j000000000001", Text: jobEndText("j000000000001", space), State: "exited", Starter: "ann", Wake: []string{"bob"}})
+	if err != nil || res.Seq == 0 || res.Items["ann"].Error == "" || res.Items["bob"].Item == "" {
+		t.Errorf("%+v, %v", res, err)
+	}
+	// With none left it is said why.
+	if _, err := parent.Revoke(RevokeRequest{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.ThreadRead(context.Background(), ThreadRequest{}); !TokenRefused(err) || !strings.Contains(err.Error(), "of ann was revoked") {
+		t.Errorf("%v", err)
+	}
+}
+
+func mustPart(t *testing.T, a *Actions) Part {
+	t.Helper()
+	p, err := a.Joined()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// jobEndText is the message of a job as a child sends it.
+func jobEndText(job, space string) string {
+	return "JOB " + job + " exited exit=0 1.0s log=3B | x\nEnd of the log:\n    x\n\nRead more in the Space " + space + " with space_job"
+}

@@ -114,12 +114,34 @@ func (p *parent) token(member string) string {
 	return ""
 }
 
-// anyToken is that of whoever asks, else of somebody: for what everybody may read.
-func (p *parent) anyToken() string {
-	if who, err := p.a.Identity(""); err == nil && p.token(who.Member) != "" {
-		return p.token(who.Member)
+// callAny is call as a member or, where that has not joined or its token opens
+// nothing any more, as another one: for what everybody may ask for.
+func (p *parent) callAny(ctx context.Context, member, op string, args, result any) (warnings []string, err error) {
+	tokens := []string{}
+	if token := p.token(member); token != "" {
+		tokens = append(tokens, token)
 	}
-	return p.Members[0].Token
+	for _, m := range p.Members {
+		if m.Name != member {
+			tokens = append(tokens, m.Token)
+		}
+	}
+	for i, token := range tokens {
+		var e error
+		if warnings, e = p.call(ctx, token, op, args, result); i == 0 || !TokenRefused(e) {
+			err = e
+		}
+		if !TokenRefused(e) {
+			break
+		}
+	}
+	return warnings, err
+}
+
+// asker is whoever asks, "" where that is not known.
+func (p *parent) asker() string {
+	who, _ := p.a.Identity("")
+	return who.Member
 }
 
 func (p *parent) notJoined(member string) error {
@@ -191,7 +213,7 @@ func (a *Actions) callAt(ctx context.Context, address, token, op string, args, r
 		}
 		return nil, 0, fault(err)
 	case answer.Error != nil:
-		return nil, answer.End, &Error{Code: Code(answer.Error.Code), Message: answer.Error.Message, Hint: answer.Error.Hint}
+		return nil, answer.End, &Error{Code: Code(answer.Error.Code), Message: answer.Error.Message, Hint: answer.Error.Hint, token: answer.Error.Token}
 	case result == nil:
 	default:
 		if err := json.Unmarshal(answer.Result, result); err != nil {

@@ -24,6 +24,7 @@ const (
 	minPause  = 250 * time.Millisecond
 	maxPause  = 15 * time.Second
 	maxKnock  = 2 * time.Second        // of a waker, where a try is a connection and no program
+	refused   = 5 * time.Minute        // of a waker whose token opens nothing any more: who joins anew has another waker
 	askAgain  = 500 * time.Millisecond // whether a member was woken
 	keepWakes = 256                    // of items that were answered, for who asks
 )
@@ -35,10 +36,9 @@ func (c *child) parent() (*notify.Parent, error) {
 	if err != nil || len(part.Members) == 0 {
 		return nil, err
 	}
-	has := func(member string) bool { return slices.Contains(part.Members, member) }
 	return &notify.Parent{
 		Space: part.Space,
-		Has:   has,
+		Has:   part.Has,
 		JobEnd: func(ctx context.Context, e notify.JobEnd) (notify.JobTold, error) {
 			m := &e.Message
 			res, err := c.actions.JobEndAbove(ctx, link.JobEndArgs{
@@ -47,13 +47,21 @@ func (c *child) parent() (*notify.Parent, error) {
 			})
 			told := notify.JobTold{Seq: res.Seq, Targets: map[string]notify.Target{}}
 			for name, t := range res.Items {
-				told.Targets[name] = targetOf(t, has(name))
+				told.Targets[name] = targetOf(t, part.Has(name))
+			}
+			if api.Refused(err) {
+				err = &refusedEnd{err}
 			}
 			return told, err
 		},
 		Woken: c.woken,
 	}, nil
 }
+
+// refusedEnd is the error of the end of a job that the parent does not take.
+type refusedEnd struct{ error }
+
+func (e *refusedEnd) Is(target error) bool { return target == notify.ErrRefused }
 
 // targetOf is what became of telling one member. One of this root is woken here.
 func targetOf(t link.Told, here bool) notify.Target {
@@ -81,7 +89,7 @@ type child struct {
 	news   chan<- os.Signal
 	back   chan struct{} // see notify.Hooks
 	wakers sync.WaitGroup
-	stop   map[string]context.CancelFunc // by member
+	stop   map[api.PartMember]context.CancelFunc
 
 	mu    sync.Mutex
 	wakes map[string]wakes // by member. Guarded by mu
@@ -138,7 +146,7 @@ func (c *child) note(member string, f func(w *wakes)) {
 // a member has joined or left.
 func (c *child) run(ctx context.Context, news chan os.Signal) {
 	c.news = news
-	c.stop = map[string]context.CancelFunc{}
+	c.stop = map[api.PartMember]context.CancelFunc{}
 	defer c.wakers.Wait()
 	failed, said := 0, ""
 	for {
@@ -184,18 +192,19 @@ func (c *child) follow(ctx context.Context) {
 		c.log.Printf("link: %v", err)
 		return
 	}
-	members := part.Members
-	for name, stop := range c.stop {
-		if !slices.Contains(members, name) {
+	for m, stop := range c.stop {
+		if !slices.Contains(part.Members, m) {
 			stop()
-			delete(c.stop, name)
+			delete(c.stop, m)
+			c.parentBack() // the thread is another one
 		}
 	}
-	for _, name := range members {
-		if c.stop[name] == nil {
+	for _, m := range part.Members {
+		if c.stop[m] == nil {
 			wctx, stop := context.WithCancel(ctx)
-			c.stop[name] = stop
-			c.wakers.Go(func() { c.wake(wctx, name) })
+			c.stop[m] = stop
+			c.wakers.Go(func() { c.wake(wctx, m.Name) })
+			c.parentBack() // it may take what it has refused
 		}
 	}
 }
@@ -226,11 +235,7 @@ func (c *child) wake(ctx context.Context, name string) {
 				said = err.Error()
 				c.log.Printf("link: %s: %v", name, err)
 			}
-			pause := backoff(failed)
-			if part, err := c.actions.Joined(); err == nil && !part.Exec {
-				pause = min(pause, maxKnock)
-			}
-			if !sleep(ctx, pause) {
+			if !sleep(ctx, c.knockAfter(err, failed)) {
 				return
 			}
 			continue
@@ -291,12 +296,28 @@ func (c *child) wake(ctx context.Context, name string) {
 	}
 }
 
-// isBack has posts and messages that wait for the parent sent at once.
-func (c *child) isBack() {
+// knockAfter is when a waker tries again whose last tries have failed.
+func (c *child) knockAfter(err error, failed int) time.Duration {
+	if api.TokenRefused(err) {
+		return refused
+	}
+	if part, err := c.actions.Joined(); err == nil && !part.Exec {
+		return min(backoff(failed), maxKnock)
+	}
+	return backoff(failed)
+}
+
+// parentBack has messages that wait for the parent sent at once.
+func (c *child) parentBack() {
 	select {
 	case c.back <- struct{}{}:
 	default:
 	}
+}
+
+// isBack is parentBack for posts that wait, too.
+func (c *child) isBack() {
+	c.parentBack()
 	select {
 	case c.news <- syscall.SIGHUP:
 	default:

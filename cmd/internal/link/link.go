@@ -115,6 +115,10 @@ type Fault struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
+
+	// Token says that the token opens nothing: whatever is asked for with it is
+	// refused. Another one may open something.
+	Token bool `json:"token,omitempty"`
 }
 
 // JoinArgs ask for a place in the thread.
