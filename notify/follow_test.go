@@ -993,3 +993,39 @@ func TestLostWithAnExitThatIsNoFile(t *testing.T) {
 		t.Errorf("%q", e.Text)
 	}
 }
+
+// TestRefusedEndStopsNoOther: a message that the parent does not take is in the way
+// of no other.
+func TestRefusedEndStopsNoOther(t *testing.T) {
+	t.Parallel()
+	root := testRoot(t)
+	var mu sync.Mutex
+	first, told := jobdir.ID(""), map[jobdir.ID]bool{}
+	h := Hooks{Parent: func() (*Parent, error) {
+		return &Parent{
+			Space: "child", Has: func(string) bool { return false },
+			JobEnd: func(_ context.Context, e JobEnd) (JobTold, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if first == "" {
+					first = e.Message.Job
+				}
+				if e.Message.Job == first {
+					return JobTold{}, fmt.Errorf("it is too odd: %w", ErrRefused)
+				}
+				told[e.Message.Job] = true
+				return JobTold{Seq: int64(len(told))}, nil
+			},
+		}, nil
+	}}
+	for i := range 3 {
+		j := notified(t, root, jobdir.Cmd{ID: at(i)}, entryBy("ann", thread.Agent))
+		j.end(jobdir.Exited, 0)
+	}
+	follow(t, root, h, quick)
+	waitFor(t, "the others", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told) == 2
+	})
+}
