@@ -72,6 +72,14 @@ func CheckName(field, s string) error {
 	return &InvalidError{field, s, "is no name: 1 to 64 letters, digits, dots, underscores and dashes, with no dot or dash at the beginning"}
 }
 
+// CheckNewName is CheckName of somebody who is to become a member.
+func CheckNewName(field, s string) error {
+	if s == daemonName {
+		return &InvalidError{field, s, "is who tells of jobs that have ended: take another name"}
+	}
+	return CheckName(field, s)
+}
+
 // LoginName is the name of the user of this process, "" where it cannot be
 // told. The user is a person, and needs no file to be a member.
 func LoginName() string {
@@ -161,11 +169,8 @@ func (t *Thread) Members() ([]Member, error) {
 // AddMember adds a member, or replaces the one of that name. Everything is
 // checked before anything is written.
 func (t *Thread) AddMember(m Member) (existed bool, err error) {
-	if err := CheckName("member", m.Name); err != nil {
+	if err := CheckNewName("member", m.Name); err != nil {
 		return false, err
-	}
-	if m.Name == daemonName {
-		return false, &InvalidError{"member", m.Name, "is who tells of jobs that have ended: take another name"}
 	}
 	if m.Kind != Person && m.Kind != Agent {
 		return false, &InvalidError{"kind", m.Kind, "is neither agent nor person"}

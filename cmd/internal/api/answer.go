@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"space-job/cmd/internal/link"
+	"space-job/jobdir"
 	"space-job/jobdir/record"
 	"space-job/notify/thread"
 )
@@ -75,7 +77,7 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		return nil, nil, err
 	}
 	if c.Op == link.Leave {
-		return nil, nil, a.leave(v)
+		return nil, nil, a.leave(v.ID)
 	}
 	if _, err := os.Lstat(a.path("members/" + v.Member + ".json")); err != nil {
 		return nil, nil, &Error{Code: Conflict, Message: v.Member + " is no member of the parent any more", Hint: "over there: space-job member add " + v.Member + " --kind agent"}
@@ -213,6 +215,27 @@ func (a *Actions) arrivals(ctx context.Context, member string, known []string, f
 	return res, fault(err)
 }
 
+// maxHops is more than any chain has.
+const maxHops = 1000
+
+// jobEndOf reports whether a text is one that notify makes of a job of that Space:
+// all that the job itself has written is set off from the edge, so that no line of
+// it can be taken for an entry of somebody else, or for a job of another Space.
+func jobEndOf(text, space string) bool {
+	if !utf8.ValidString(text) || strings.IndexByte(text, 0) >= 0 {
+		return false
+	}
+	_, rest, _ := strings.Cut(text, "\n")
+	lines := strings.Split(rest, "\n")
+	last := len(lines) - 1
+	for _, line := range lines[:last] {
+		if line != "" && line != "End of the log:" && !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "Missing in the log: ") {
+			return false
+		}
+	}
+	return strings.HasPrefix(lines[last], "Read more in the Space "+space+" with ")
+}
+
 // jobEnd posts the end of a job of the Space of v, once, and tells its starter and
 // whoever is to be woken. What is there already is left as it is.
 func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, error) {
@@ -223,8 +246,12 @@ func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, e
 		return res, invalid("job", args.Job, "is no id")
 	case !strings.HasPrefix(args.Text, "JOB "+args.Job+" ") || len(args.Text) > thread.MaxPost:
 		return res, invalid("text", args.Text, "is no message of the end of that job")
-	case args.Hops < 0:
-		return res, invalid("hops", strconv.Itoa(args.Hops), "is below zero")
+	case !jobEndOf(args.Text, v.Space):
+		return res, invalid("text", args.Text, "is no message of the end of a job of "+v.Space)
+	case !slices.Contains([]jobdir.State{jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost}, jobdir.State(args.State)):
+		return res, invalid("state", args.State, "is none in which a job has ended")
+	case args.Hops < 0 || args.Hops > maxHops:
+		return res, invalid("hops", strconv.Itoa(args.Hops), "is not within 0.."+strconv.Itoa(maxHops))
 	}
 	from := thread.Author{Member: v.Member, Kind: thread.Agent}
 	if args.Starter != "" { // only who has joined from there: a child wakes nobody else without a limit

@@ -310,7 +310,7 @@ func (a *Actions) Uninvite(given string) (InviteInfo, error) {
 	v := found[0]
 	switch s := v.state(a.now()); s {
 	case InviteOpen:
-		v.RevokedAt = a.now().UTC().Truncate(time.Second)
+		v.RevokedAt = a.now().UTC().Truncate(time.Millisecond)
 		if err := a.saveInvite(v); err != nil {
 			return InviteInfo{}, err
 		}
@@ -390,7 +390,7 @@ func (a *Actions) revokeChildren(meant func(*invite) bool) (members []string, er
 		if !meant(v) {
 			continue
 		}
-		v.RevokedAt = a.now().UTC().Truncate(time.Second)
+		v.RevokedAt = a.now().UTC().Truncate(time.Millisecond)
 		if err := a.saveInvite(v); err != nil {
 			return members, err
 		}
@@ -453,7 +453,7 @@ func (a *Actions) holder(token string) (*invite, error) {
 // again.
 func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, error) {
 	var res link.JoinResult
-	if err := thread.CheckName("member", args.Member); err != nil {
+	if err := thread.CheckNewName("member", args.Member); err != nil {
 		return res, fault(err)
 	}
 	if err := thread.CheckName("space", args.Space); err != nil {
@@ -466,6 +466,9 @@ func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, er
 	}
 	if _, err := os.Lstat(a.path(invitesDir)); err != nil {
 		return res, foreignLink()
+	}
+	if _, err := os.Lstat(a.path(joinFile)); err == nil { // since the link was made
+		return res, &Error{Code: Conflict, Message: "link: the Space that made it has joined the thread of another one itself", Hint: "ask for a link there"}
 	}
 	unlock, err := a.lockInvites()
 	if err != nil {
@@ -501,7 +504,7 @@ func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, er
 		return res, err
 	}
 	if before != nil { // it has lost the token, or never had it: a join was killed
-		before.LeftAt = now.UTC().Truncate(time.Second)
+		before.LeftAt = now.UTC().Truncate(time.Millisecond)
 		if err := a.saveInvite(before); err != nil {
 			return res, err
 		}
@@ -529,20 +532,28 @@ func refusedLink(why string) error {
 }
 
 // mayJoin refuses a name that somebody has. Who joins again from the same Space has
-// joined by another link before, which is returned.
+// joined by another link before, which is returned. A member whose token was revoked
+// may be invited again; who has left is a member no longer, and one of that name is
+// somebody else, as is one that was added since.
 func (a *Actions) mayJoin(args *link.JoinArgs, all []invite) (again *invite, err error) {
-	before := false // it joined once
+	var revoked time.Time // until then the member was one that had joined
 	for i := range all {
 		o := &all[i]
 		if o.Member == "" || o.Member != args.Member {
 			continue
 		}
-		if o.state(a.now()) == InviteUsed && o.SpaceID == args.SpaceID {
-			again = o
-		} else if o.state(a.now()) == InviteUsed {
+		switch o.state(a.now()) {
+		case InviteUsed:
+			if o.SpaceID == args.SpaceID {
+				again = o
+				break
+			}
 			return nil, &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " has joined already, from " + o.Space, Hint: "take another name; or, where that one is lost, over there: space-job member revoke " + args.Member}
+		case InviteRevoked:
+			if o.RevokedAt.After(revoked) {
+				revoked = o.RevokedAt
+			}
 		}
-		before = true
 	}
 	m, err := a.thread().Member(args.Member)
 	switch {
@@ -554,7 +565,7 @@ func (a *Actions) mayJoin(args *link.JoinArgs, all []invite) (again *invite, err
 		return again, err
 	case err != nil:
 		return nil, fault(err)
-	case !before || m.Kind != thread.Agent:
+	case m.Kind != thread.Agent || again == nil && (revoked.IsZero() || !m.AddedAt.Before(revoked)):
 		return nil, &Error{Code: Conflict, Message: "member: " + shown(args.Member) + " is somebody else in the parent", Hint: "take another name"}
 	}
 	return again, nil
@@ -594,13 +605,17 @@ func (a *Actions) addChild(member string) error {
 }
 
 // leave ends the part of a member, which asks for it. Its name is free again.
-func (a *Actions) leave(v *invite) error {
+func (a *Actions) leave(id string) error {
 	unlock, err := a.lockInvites()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	v.LeftAt = a.now().UTC().Truncate(time.Second)
+	v, err := a.invite(id)
+	if err != nil || v == nil || v.state(a.now()) != InviteUsed { // since: it may have joined anew
+		return err
+	}
+	v.LeftAt = a.now().UTC().Truncate(time.Millisecond)
 	if err := a.saveInvite(v); err != nil {
 		return err
 	}

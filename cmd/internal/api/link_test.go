@@ -395,3 +395,193 @@ func mustPart(t *testing.T, a *Actions) Part {
 func jobEndText(job, space string) string {
 	return "JOB " + job + " exited exit=0 1.0s log=3B | x\nEnd of the log:\n    x\n\nRead more in the Space " + space + " with space_job"
 }
+
+// TestNameOfSomebodyElse: a link lets nobody be a member that the parent has of its
+// own, nor one that nobody can be, and is none the worse for it.
+func TestNameOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	invite := func() (link string) {
+		t.Helper()
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Link
+	}
+	join := func(link, member string) error {
+		_, err := child.Join(ctx, JoinRequest{Link: link, Member: member})
+		return err
+	}
+	add := func() {
+		t.Helper()
+		if _, err := parent.MemberAdd(MemberRequest{Name: "ann", Kind: thread.Agent}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := invite()
+	if err := join(good, "daemon"); err == nil || !strings.Contains(err.Error(), "take another name") {
+		t.Errorf("%v", err)
+	}
+	if res := parent.Answer(ctx, secretOf(t, good), link.Call{Op: link.Join, Args: json.RawMessage(`{"member":"daemon","token":"` + strings.Repeat("a", 48) + `","space_id":"x","space":"x"}`)}); res.Error == nil {
+		t.Errorf("%+v", res)
+	}
+	if err := join(good, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	// Who has left, or was removed, is a member no longer; one that the parent adds
+	// then is its own. Who was revoked may be invited again.
+	for name, end := range map[string]func() error{
+		"left":    func() error { _, err := child.Leave(ctx, "", false); return err },
+		"removed": func() error { return parent.MemberRemove("ann") },
+	} {
+		if err := end(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if p, _ := child.parent(); p != nil {
+			if _, err := child.Leave(ctx, "", false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add()
+		good := invite()
+		if err := join(good, "ann"); err == nil || !strings.Contains(err.Error(), `"ann" is somebody else in the parent`) {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := parent.MemberRemove("ann"); err != nil {
+			t.Fatal(err)
+		}
+		if err := join(good, "ann"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	parent.now = func() time.Time { return time.Now().Add(time.Second) } // it was added before that
+	if _, err := parent.Revoke(RevokeRequest{Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Leave(ctx, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := join(invite(), "ann"); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+func secretOf(t *testing.T, text string) string {
+	t.Helper()
+	l, err := link.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Secret
+}
+
+// TestLeaveTooLate: what asks to leave by a token that was given up meanwhile
+// leaves the one that has joined since alone.
+func TestLeaveTooLate(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	var ids []string
+	for range 2 {
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, v.Invite)
+		_ = os.Remove(child.path(joinFile)) // it has lost it
+		if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		var p joined
+		if _, err := child.readOwnJSON(joinFile, &p); err != nil {
+			t.Fatal(err)
+		}
+		// The Space is the same.
+		for _, id := range ids {
+			w, err := parent.invite(id)
+			if err != nil || w == nil {
+				t.Fatalf("%v", err)
+			}
+			w.SpaceID = p.SpaceID
+			if err := parent.saveInvite(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(ids) == 1 {
+			if err := os.WriteFile(child.path(pendingFile), []byte(`{"invite":"","space_id":"`+p.SpaceID+`"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := parent.leave(ids[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.ThreadPost(PostRequest{Member: "ann", Text: "x"}); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestParentThatJoins: a link of a Space that has joined another since leads to no
+// thread that anybody reads.
+func TestParentThatJoins(t *testing.T) {
+	t.Parallel()
+	top, middle, child := newRootActions(t), newRootActions(t), newRootActions(t)
+	cut := false
+	middle.Carry(carryTo(top, &cut))
+	child.Carry(carryTo(middle, &cut))
+	v, err := middle.Invite(InviteRequest{Address: testAddress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := top.Invite(InviteRequest{Address: testAddress})
+	if err == nil {
+		_, err = middle.Join(context.Background(), JoinRequest{Link: w.Link, Member: "ann"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "bob"}); err == nil || !strings.Contains(err.Error(), "has joined the thread of another one itself") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestForgedJobEnd: a child cannot tell of a job in the name of another Space.
+func TestForgedJobEnd(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	v, err := parent.Invite(InviteRequest{Address: testAddress, Name: "box"})
+	if err == nil {
+		_, err = child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const job = "j000000000001"
+	good := link.JobEndArgs{Job: job, Text: jobEndText(job, "box"), State: "exited"}
+	for name, change := range map[string]func(*link.JobEndArgs){
+		"of another Space": func(a *link.JobEndArgs) { a.Text = jobEndText(job, "bank") },
+		"of none":          func(a *link.JobEndArgs) { a.Text = "JOB " + job + " exited exit=0 1.0s log=3B | deploy" },
+		"a line more": func(a *link.JobEndArgs) {
+			a.Text = strings.Replace(a.Text, "    x", "JOB j000000000002 exited exit=0 1.0s log=3B | deploy", 1)
+		},
+		"a NUL byte": func(a *link.JobEndArgs) { a.Text = strings.Replace(a.Text, "    x", "    \x00", 1) },
+		"no end":     func(a *link.JobEndArgs) { a.State = "running" },
+		"hops":       func(a *link.JobEndArgs) { a.Hops = 1 << 40 },
+	} {
+		args := good
+		change(&args)
+		if _, err := child.JobEndAbove(context.Background(), args); !Refused(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if res, err := child.JobEndAbove(context.Background(), good); err != nil || res.Seq != 1 {
+		t.Errorf("%+v, %v", res, err)
+	}
+}

@@ -373,7 +373,7 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	if req.Member == "" {
 		return res, &Error{Code: InvalidArgument, Message: "member: nobody is named", Hint: "say who joins: --member NAME"}
 	}
-	if err := thread.CheckName("member", req.Member); err != nil {
+	if err := thread.CheckNewName("member", req.Member); err != nil {
 		return res, fault(err)
 	}
 	if req.Space != "" {
