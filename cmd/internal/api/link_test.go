@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"space-job/cmd/internal/link"
+	"space-job/jobdir"
 	"space-job/notify"
 	"space-job/notify/thread"
 )
@@ -202,7 +203,9 @@ func TestAnswerRefuses(t *testing.T) {
 		}
 	}
 	// The starter of a job is one of that child, or nobody.
-	a := call(ann, link.JobEnd, `{"job":"j6c1f0a2b9d3e","text":"JOB j6c1f0a2b9d3e exited","starter":"bob","wake":["nobody"]}`)
+	a := call(ann, link.JobEnd, string(jobdir.Line(link.JobEndArgs{
+		Job: "j6c1f0a2b9d3e", Text: jobEndText("j6c1f0a2b9d3e", "of-ann"), State: "exited", Starter: "bob", Wake: []string{"nobody"},
+	})))
 	if a.Error != nil || !strings.Contains(string(a.Result), `"bob":{"item":"","wake":"","error":"has not joined from of-ann"}`) ||
 		!strings.Contains(string(a.Result), `"nobody":{"item":"","wake":"","error":"no such member"}`) {
 		t.Errorf("%s, %+v", a.Result, a.Error)
