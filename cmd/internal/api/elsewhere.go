@@ -131,11 +131,13 @@ func (a *Actions) call(ctx context.Context, c space.Call, result any) (space.Ans
 }
 
 // repeat is call, made again where the connection was lost. It is for what may be
-// done twice. It goes on trying for so long after the last answer.
+// done twice. It goes on trying for so long after the connection was there.
 func (a *Actions) repeat(ctx context.Context, c space.Call, within time.Duration, result any) (space.Answer, error) {
 	w := a.away
-	pause := firstPause
-	for began, tries := time.Now(), 0; ; tries++ {
+	var since time.Time // when it was lost
+	var paused time.Duration
+	for tries := 0; ; tries++ {
+		began := time.Now()
 		answer, err := a.call(ctx, c, result)
 		var lost *space.Error
 		if err == nil || ctx.Err() != nil || !errors.As(err, &lost) || !w.reached {
@@ -146,19 +148,24 @@ func (a *Actions) repeat(ctx context.Context, c space.Call, within time.Duration
 		default:
 			return answer, err
 		}
-		if time.Since(began) >= within+c.Wait && tries > 0 {
+		if since.IsZero() || lost.Kind == space.Lost && time.Since(began) > lastPause {
+			since, paused, tries = time.Now(), 0, 0
+		}
+		if paused >= within || time.Since(since) >= within {
 			return answer, err
 		}
-		if tries == 1 && within > briefly {
+		if tries == 0 { // at once
+			continue
+		}
+		if tries == 1 && within == patience {
 			w.Tell("warning", AsError(err).Message+"; it is tried again")
 		}
-		if tries > 0 {
-			select {
-			case <-ctx.Done():
-				return answer, ctx.Err()
-			case <-w.pause(pause):
-			}
-			pause = min(2*pause, lastPause)
+		pause := min(firstPause<<(tries-1), lastPause)
+		paused += pause
+		select {
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		case <-w.pause(pause):
 		}
 	}
 }
@@ -193,8 +200,10 @@ func (w *elsewhere) overThere(hint string) string {
 	for i, piece := range strings.Split(hint, name) {
 		if i > 0 {
 			command, _, _ := strings.Cut(piece, " ")
-			if b.WriteString(name); reachesElsewhere(strings.TrimRight(command, ",.;:)")) {
-				b.WriteString("--space " + w.space.Name + " ")
+			if b.WriteString(name); reachesElsewhere(strings.TrimRight(command, ",.;:)")) || command == "--space" {
+				if command != "--space" {
+					b.WriteString("--space " + w.space.Name + " ")
+				}
 			} else {
 				other = true
 			}
@@ -256,7 +265,7 @@ func (w *elsewhere) fault(err error, writes bool) error {
 	}
 	if e.Sent && writes {
 		out.Message += ". What was asked for may have been done"
-		out.Hint = "look before you ask again: space-job --space " + w.space.Name + " list"
+		out.Hint = w.overThere("look before you ask again: space-job list")
 	}
 	return out
 }
@@ -397,7 +406,7 @@ func (a *Actions) startThere(req StartRequest) (StartResult, error) {
 func (a *Actions) notifyThere() error {
 	name := a.away.space.Name
 	return &Error{Code: Unavailable, Message: "notify: nobody here can be told of the end of a job in the Space " + name,
-		Hint: "start it without, and wait for it: space-job --space " + name + " wait ID; or start it with --notify over there"}
+		Hint: a.away.overThere("start it without, and wait for it: space-job wait ID; or start it with --notify over there")}
 }
 
 func milliseconds(d time.Duration) int64 {
@@ -462,7 +471,7 @@ func (a *Actions) goOn(err error, job string, offset *int64) error {
 		return err
 	}
 	e := AsError(err)
-	e.Hint = "read on from where you were: space-job --space " + a.Space() + " logs"
+	e.Hint = a.away.overThere("read on from where you were: space-job logs")
 	if job != "" {
 		e.Hint += " " + job
 	}

@@ -46,7 +46,7 @@ func (q *question) result() *sdk.CallToolResult {
 
 // ask starts a job, after a person was asked where that has to be. The SDK makes
 // the call again with the answer, so nothing has begun when it is asked.
-func (s *Server) ask(req *sdk.CallToolRequest, r api.StartRequest) (api.StartResult, error) {
+func (s *Server) ask(req *sdk.CallToolRequest, r api.StartRequest, actions *api.Actions) (api.StartResult, error) {
 	if req.Params.RequestState != "" {
 		id, err := s.open(req.Params.RequestState)
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) ask(req *sdk.CallToolRequest, r api.StartRequest) (api.StartRes
 		}
 		r.Approval = id
 	}
-	res, err := s.actions.Start(r)
+	res, err := actions.Start(r)
 	if err == nil {
 		return res, nil
 	}
@@ -67,6 +67,9 @@ func (s *Server) ask(req *sdk.CallToolRequest, r api.StartRequest) (api.StartRes
 	}
 	wanted, missing := s.actions.Approval(e.Request)
 	if missing != nil {
+		if actions.Space() != "" {
+			return res, err // it waits over there
+		}
 		return res, missing
 	}
 	if wanted.State == "approved" { // on a terminal: it waits to be used

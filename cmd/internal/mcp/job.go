@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +33,7 @@ func jobTool() *sdk.Tool {
 }
 
 const jobInput = `{"type":"object","required":["action"],"additionalProperties":false,"properties":{` +
-	`"space":{"type":"string","description":"this one: local"},` +
+	`"space":{"type":"string","description":"where the jobs are: a name of spaces.json; default local, this one"},` +
 	`"action":{"enum":["start","logs","status","cancel","list"]},` +
 	`"job":{"type":"string","description":"id, or its unique end (4+ digits); logs, status: default newest"},` +
 	`"name":{"type":"string"},` +
@@ -87,49 +86,47 @@ func (s *Server) job(ctx context.Context, req *sdk.CallToolRequest) (answer, err
 	if !slices.Contains(jobActions, a.Action) {
 		return answer{}, unknownAction(a.Action, jobActions)
 	}
-	if err := here(a.Space); err != nil {
+	at, err := s.in(a.Space)
+	if err != nil {
 		return answer{}, err
 	}
+	out, err := s.jobIn(ctx, req, &a, at)
+	return at.tell(out), at.fault(err)
+}
+
+// jobIn is a call about the jobs of one Space.
+func (s *Server) jobIn(ctx context.Context, req *sdk.CallToolRequest, a *jobArguments, at *place) (answer, error) {
 	set := given(req.Params.Arguments)
 	switch a.Action {
 	case "start":
 		if err := only("start", set, "command", "argv", "until", "name", "cwd", "env", "timeout", "notify", "wake", "key", "approval"); err != nil {
 			return answer{}, err
 		}
-		return s.start(req, &a)
+		return s.start(req, a, at)
 	case "logs":
 		if err := only("logs", set, "job", "offset", "max", "follow_ms", "plain"); err != nil {
 			return answer{}, err
 		}
-		return s.logs(ctx, req, &a)
+		return s.logs(ctx, req, a, at)
 	case "status":
 		if err := only("status", set, "job"); err != nil {
 			return answer{}, err
 		}
-		return s.status(&a)
+		return s.status(a, at)
 	case "cancel":
 		if err := only("cancel", set, "job"); err != nil {
 			return answer{}, err
 		}
-		return s.cancel(ctx, &a)
+		return s.cancel(ctx, a, at)
 	default:
 		if err := only("list", set, "state", "limit"); err != nil {
 			return answer{}, err
 		}
-		return s.list(&a)
+		return s.list(a, at)
 	}
 }
 
-// here refuses a Space that is not this one.
-func here(space string) error {
-	host, _ := os.Hostname()
-	if space == "" || space == "local" || space == host {
-		return nil
-	}
-	return &api.Error{Code: api.InvalidArgument, Message: "space: " + api.Quote(space) + " is not this Space", Hint: "leave it out: jobs run in the Space of this server"}
-}
-
-func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error) {
+func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments, at *place) (answer, error) {
 	r := api.StartRequest{
 		Argv: a.Argv, Until: a.Until, Name: a.Name, Cwd: a.Cwd,
 		Key: a.Key, Notify: a.Notify, Wake: a.Wake, Approval: a.Approval,
@@ -173,7 +170,7 @@ func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error
 		r.Env = append(r.Env, name+"="+v)
 	}
 	slices.Sort(r.Env)
-	res, err := s.ask(req, r)
+	res, err := s.ask(req, r, at.actions)
 	if err != nil {
 		return answer{}, err
 	}
@@ -191,11 +188,11 @@ func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error
 		b.WriteString("\nHow it went: action status.")
 	case res.Existing:
 	case res.Held && s.member != "":
-		fmt.Fprintf(&b, "\nNobody is told of its end before then: action logs, job %q (follow_ms waits).", res.Job)
+		fmt.Fprintf(&b, "\nNobody is told of its end before then: action logs, %sjob %q (follow_ms waits).", at.words(), res.Job)
 	case (a.Notify || len(a.Wake) > 0) && s.member != "":
 		b.WriteString("\nIts end will be your next task: end your turn, do not poll.")
 	case !a.Notify && len(a.Wake) == 0:
-		fmt.Fprintf(&b, "\nRead it with action logs, job %q (follow_ms waits).", res.Job)
+		fmt.Fprintf(&b, "\nRead it with action logs, %sjob %q (follow_ms waits).", at.words(), res.Job)
 	}
 	return answer{res, b.String()}, nil
 }
@@ -203,7 +200,7 @@ func (s *Server) start(req *sdk.CallToolRequest, a *jobArguments) (answer, error
 // progressEvery is how often a client that waits is told that the wait goes on.
 const progressEvery = 5 * time.Second
 
-func (s *Server) logs(ctx context.Context, req *sdk.CallToolRequest, a *jobArguments) (answer, error) {
+func (s *Server) logs(ctx context.Context, req *sdk.CallToolRequest, a *jobArguments, at *place) (answer, error) {
 	r := api.LogsRequest{Job: a.Job, Offset: a.Offset, FollowMS: a.FollowMS, Plain: a.Plain, Encoding: api.Text}
 	if a.Max != nil {
 		if *a.Max < 1 || *a.Max > api.MaxRead {
@@ -212,7 +209,7 @@ func (s *Server) logs(ctx context.Context, req *sdk.CallToolRequest, a *jobArgum
 		r.Max = *a.Max
 	}
 	defer s.progress(ctx, req, a.FollowMS)()
-	res, err := s.actions.Logs(ctx, r)
+	res, err := at.actions.Logs(ctx, r)
 	if err != nil {
 		return answer{}, err
 	}
@@ -257,8 +254,8 @@ func stateText(state jobdir.State, code *int) string {
 	return fmt.Sprintf("%s exit=%d", state, *code)
 }
 
-func (s *Server) status(a *jobArguments) (answer, error) {
-	res, err := s.actions.Status(a.Job)
+func (s *Server) status(a *jobArguments, at *place) (answer, error) {
+	res, err := at.actions.Status(a.Job)
 	if err != nil {
 		return answer{}, err
 	}
@@ -278,11 +275,11 @@ func entryText(e *api.Entry) string {
 	return text
 }
 
-func (s *Server) cancel(ctx context.Context, a *jobArguments) (answer, error) {
+func (s *Server) cancel(ctx context.Context, a *jobArguments, at *place) (answer, error) {
 	if a.Job == "" {
 		return answer{}, invalid("job", "is missing: cancel needs one")
 	}
-	all, err := s.actions.Cancel(ctx, api.CancelRequest{Jobs: []string{a.Job}})
+	all, err := at.actions.Cancel(ctx, api.CancelRequest{Jobs: []string{a.Job}})
 	if err != nil {
 		return answer{}, err
 	}
@@ -306,7 +303,7 @@ type listed struct {
 	Jobs  []api.Entry `json:"jobs"`
 }
 
-func (s *Server) list(a *jobArguments) (answer, error) {
+func (s *Server) list(a *jobArguments, at *place) (answer, error) {
 	r := api.ListRequest{States: a.State}
 	if a.Limit != nil {
 		if *a.Limit < 1 {
@@ -314,7 +311,7 @@ func (s *Server) list(a *jobArguments) (answer, error) {
 		}
 		r.N = *a.Limit
 	}
-	res, err := s.actions.List(r)
+	res, err := at.actions.List(r)
 	if err != nil {
 		return answer{}, err
 	}

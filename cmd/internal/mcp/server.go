@@ -19,6 +19,7 @@ type Server struct {
 	*sdk.Server
 	actions *api.Actions // bound to the member
 	member  string       // "": nobody known
+	version string       // of this program
 	secret  []byte       // signs what a client carries from one call to the next
 
 	lives  sync.Map        // of HTTP requests: their contexts
@@ -35,7 +36,7 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{actions: bound, member: member, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), waited: make(map[*sdk.ServerSession]bool), ending: context.Background()}
+	s := &Server{actions: bound, member: member, version: version, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), waited: make(map[*sdk.ServerSession]bool), ending: context.Background()}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, err
 	}
