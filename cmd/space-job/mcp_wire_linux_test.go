@@ -26,6 +26,7 @@ type wire struct {
 	env    []string
 	server *exec.Cmd
 	in     io.WriteCloser
+	pipe   io.Closer // of out
 	out    *bufio.Reader
 }
 
@@ -49,7 +50,7 @@ func (w *wire) stdio() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.in, w.out = in, bufio.NewReader(out)
+	w.in, w.pipe, w.out = in, out, bufio.NewReader(out)
 	if err := w.server.Start(); err != nil {
 		w.t.Fatal(err)
 	}
@@ -176,6 +177,9 @@ func TestWireTerm(t *testing.T) {
 			t.Errorf("half a line: %q", line)
 		}
 	}
+	if !strings.Contains(string(rest), `"id":2,"result"`) || !strings.Contains(string(rest), `"next_offset":0`) {
+		t.Errorf("the follow has no answer: %q", rest)
+	}
 	if err := w.server.Wait(); err != nil {
 		t.Errorf("told to end: %v", err)
 	}
@@ -186,6 +190,59 @@ func TestWireTerm(t *testing.T) {
 	status.Env = w.env
 	if out, err := status.CombinedOutput(); err != nil || !strings.Contains(string(out), "running") {
 		t.Errorf("the job did not go on: %v, %s", err, out)
+	}
+}
+
+// TestWireHangUp: a client that hangs up has the answers of what it asked before,
+// and nothing waits any more; one that does not read ends no start in the middle.
+func TestWireHangUp(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	w.stdio()
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	w.write(toolCall(1, `{"action":"start","key":"k","argv":["cat","`+gate+`"]}`) + "\n" +
+		toolCall(2, `{"action":"start","command":"trap '' TERM; cat '`+gate+`'"}`) + "\n")
+	jobs := map[int]string{}
+	for range 2 {
+		a := w.read()
+		jobs[*a.ID] = a.Result.StructuredContent.Job
+	}
+	w.write(toolCall(3, `{"action":"logs","job":"`+jobs[1]+`","offset":0,"follow_ms":25000}`) + "\n" +
+		toolCall(4, `{"action":"start","command":"true"}`) + "\n" +
+		toolCall(5, `{"action":"cancel","job":"`+jobs[1]+`"}`) + "\n" +
+		toolCall(5, `{"action":"list"}`) + "\n" + // an id that is in use, perhaps
+		toolCall(6, `{"action":"logs","job":"`+jobs[2]+`","offset":0,"follow_ms":25000}`) + "\n")
+	_ = w.in.Close()
+	rest, err := io.ReadAll(w.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"3", "4", "5", "6"} {
+		if !strings.Contains(string(rest), `"id":`+id+`,"result"`) {
+			t.Errorf("request %s has no answer: %q", id, rest)
+		}
+	}
+	if err := w.server.Wait(); err != nil {
+		t.Errorf("hung up: %v", err)
+	}
+	if d := time.Since(begin); d > 15*time.Second {
+		t.Errorf("it ended after %s", d)
+	}
+
+	w.stdio()
+	_ = w.pipe.Close() // nobody reads any more
+	w.write(toolCall(1, `{"action":"start","key":"unheard","command":"true"}`) + "\n")
+	if err := w.server.Wait(); err != nil {
+		t.Errorf("nobody reads: %v", err)
+	}
+	again := exec.Command("space-job", "start", "--json", "--key", "unheard", "true")
+	again.Env = w.env
+	if out, err := again.CombinedOutput(); err != nil || !strings.Contains(string(out), `"existing":true`) {
+		t.Errorf("the start that nobody heard of: %v, %s", err, out)
 	}
 }
 

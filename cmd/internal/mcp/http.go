@@ -223,18 +223,19 @@ func foreign(r *http.Request) string {
 const callHeader = "Space-Job-Call"
 
 // alive is ctx until the connection that the call came over is closed, or the
-// process is to end.
+// server is over.
 func (s *Server) alive(ctx context.Context, req *sdk.CallToolRequest) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	over := s.ending
+	stops := []func() bool{context.AfterFunc(s.end.over, cancel)}
 	if req.Extra != nil && req.Extra.Header != nil {
 		if v, ok := s.lives.Load(req.Extra.Header.Get(callHeader)); ok {
-			over = v.(context.Context)
+			stops = append(stops, context.AfterFunc(v.(context.Context), cancel))
 		}
 	}
-	stop := context.AfterFunc(over, cancel)
 	return ctx, func() {
-		stop()
+		for _, stop := range stops {
+			stop()
+		}
 		cancel()
 	}
 }

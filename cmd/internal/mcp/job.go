@@ -209,7 +209,11 @@ func (s *Server) logs(ctx context.Context, req *sdk.CallToolRequest, a *jobArgum
 		r.Max = *a.Max
 	}
 	defer s.progress(ctx, req, a.FollowMS)()
-	res, err := at.actions.Logs(ctx, r)
+	var res api.LogsResult
+	err := s.end.patiently(ctx, &r.FollowMS, func(ctx context.Context) (err error) {
+		res, err = at.actions.Logs(ctx, r)
+		return err
+	})
 	if err != nil {
 		return answer{}, err
 	}

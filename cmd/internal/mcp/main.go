@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"space-job/cmd/internal/api"
 	"space-job/cmd/internal/link/carrier"
@@ -45,11 +46,36 @@ func serveStdio(args []string, version string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
+	// Caught and not ignored, which what it starts would inherit: a client that does
+	// not read any more ends no start in the middle.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ReapStarted()
-	if err := s.Serve(ctx, os.Stdin, os.Stdout); err != nil && ctx.Err() == nil && !errors.Is(err, io.EOF) {
-		return err
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, os.Stdin, os.Stdout) }()
+	select {
+	case err = <-served:
+	case <-s.end.leaving.Done():
+		// A client that is there and does not read would hold this up for good.
+		most := time.NewTimer(lastAnswers + time.Second)
+		select {
+		case err = <-served:
+		case <-most.C:
+		case <-s.end.over.Done():
+			select {
+			case err = <-served:
+			case <-time.After(time.Second):
+			}
+		}
 	}
-	return nil
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	for _, hungUp := range []error{io.EOF, io.ErrClosedPipe, syscall.EPIPE} {
+		if errors.Is(err, hungUp) {
+			return nil
+		}
+	}
+	return err
 }
 
 // ReapStarted takes away the runners of the jobs that this process starts, from

@@ -128,6 +128,7 @@ func (s *Server) subscribed(session sdk.Session) {
 const (
 	methodUpdated      = "notifications/resources/updated"
 	methodSubscribe    = "resources/subscribe"
+	methodListen       = "subscriptions/listen"
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
 

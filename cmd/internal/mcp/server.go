@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -22,8 +23,8 @@ type Server struct {
 	version string       // of this program
 	secret  []byte       // signs what a client carries from one call to the next
 
-	lives  sync.Map        // of HTTP requests: their contexts
-	ending context.Context // on stdio: done when the process is to end
+	lives sync.Map // of HTTP requests: their contexts
+	end   end
 
 	mu      sync.Mutex
 	watches map[watchKey]*subscription
@@ -36,7 +37,7 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{actions: bound, member: member, version: version, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), waited: make(map[*sdk.ServerSession]bool), ending: context.Background()}
+	s := &Server{actions: bound, member: member, version: version, secret: make([]byte, 32), watches: make(map[watchKey]*subscription), waited: make(map[*sdk.ServerSession]bool), end: newEnd()}
 	if _, err := rand.Read(s.secret); err != nil {
 		return nil, err
 	}
@@ -55,13 +56,57 @@ func New(actions *api.Actions, member, version string, log *slog.Logger) (*Serve
 	return s, nil
 }
 
+// How long the answers of what is under way may take when a client has hung up: a
+// job that does not obey has 5 s; and when the process is told to end.
+const (
+	lastAnswers = 8 * time.Second
+	lastWords   = 500 * time.Millisecond
+)
+
 // Serve serves one client, a message in a line, until that hangs up or ctx is
-// done.
+// done. What was asked before is answered then, and nothing waits any more.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.WriteCloser) error {
 	defer s.unwatch(nil)
-	s.ending = ctx // the SDK waits for calls, and does not tell them
-	return s.Run(ctx, stdio(in, out))
+	defer s.end.now()
+	defer context.AfterFunc(ctx, func() { s.end.within(lastWords) })()
+	return s.Run(context.Background(), &answered{Transport: stdio(in, out), told: ctx, leave: s.end.begin, within: lastAnswers})
 }
+
+// end is that of a server, in two steps: first nothing waits any more for what may
+// come, and what is under way has its answer; then that is over, too.
+type end struct {
+	leaving, over context.Context
+	begin, now    context.CancelFunc
+}
+
+func newEnd() (e end) {
+	e.leaving, e.begin = context.WithCancel(context.Background())
+	e.over, e.now = context.WithCancel(context.Background())
+	return e
+}
+
+// within begins the end, and leaves so much time for it.
+func (e *end) within(d time.Duration) {
+	e.begin()
+	time.AfterFunc(d, e.now)
+}
+
+// patiently makes a call that waits for what may come. When the server is to end
+// meanwhile it is made again, with a follow_ms of zero: it returns what there is.
+func (e *end) patiently(ctx context.Context, ms *int64, call func(context.Context) error) error {
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.leaving, cancel)()
+	err := call(wait)
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		*ms = 0
+		err = call(ctx)
+	}
+	return err
+}
+
+// errEnds is the fault of a call that the server had no time for.
+var errEnds = &api.Error{Code: api.Unavailable, Message: "the server ends, and this was under way", Hint: "look how far it came, when a server is there again"}
 
 // answer is what an action returned, for the program and for the model.
 type answer struct {
@@ -76,6 +121,9 @@ func (s *Server) tool(call func(context.Context, *sdk.CallToolRequest) (answer, 
 		defer done()
 		a, err := call(ctx, req)
 		if err != nil && ctx.Err() != nil {
+			if s.end.over.Err() != nil {
+				return failure(errEnds), nil
+			}
 			return nil, ctx.Err() // nobody waits for it
 		}
 		if q := (*question)(nil); errors.As(err, &q) {

@@ -3,10 +3,12 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -22,6 +24,107 @@ func stdio(in io.Reader, out io.WriteCloser) sdk.Transport {
 	r, pipe := io.Pipe()
 	go func() { pipe.CloseWithError(sift(in, pipe, w)) }()
 	return &sdk.IOTransport{Reader: r, Writer: w}
+}
+
+// answered is a transport whose reader does not see the end before what was asked
+// has its answer: the SDK drops the answers that are not written by then, and with
+// them which jobs were started. Told is done when the process is to end, which is an
+// end, too. Leave is called then; within is how long the answers may take.
+type answered struct {
+	sdk.Transport
+	told   context.Context
+	leave  func()
+	within time.Duration
+}
+
+func (t *answered) Connect(ctx context.Context) (sdk.Connection, error) {
+	c, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &countingConn{Connection: c, t: t, open: make(map[jsonrpc.ID]bool), changed: make(chan struct{}, 1)}, nil
+}
+
+// countingConn knows which requests are not answered yet.
+type countingConn struct {
+	sdk.Connection
+	t       *answered
+	changed chan struct{} // there are fewer, perhaps
+
+	mu    sync.Mutex
+	open  map[jsonrpc.ID]bool // requests of the client. Guarded by mu
+	asked int                 // requests to the client: they have no answer any more, once it has hung up. Guarded by mu
+}
+
+func (c *countingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.t.told, cancel)()
+	msg, err := c.Connection.Read(until)
+	if err == nil {
+		c.count(msg, 1)
+		return msg, nil
+	}
+	c.t.leave()
+	last := time.NewTimer(c.t.within)
+	defer last.Stop()
+	for c.waits() {
+		select {
+		case <-c.changed:
+		case <-last.C:
+			return nil, io.EOF
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if c.t.told.Err() != nil {
+		return nil, io.EOF
+	}
+	return nil, err
+}
+
+func (c *countingConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() {
+		c.count(msg, -1)
+		return c.Connection.Write(ctx, msg)
+	}
+	err := c.Connection.Write(ctx, msg)
+	c.count(msg, -1)
+	return err
+}
+
+// count counts a message that was read, 1, or is written, -1.
+func (c *countingConn) count(msg jsonrpc.Message, way int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch m := msg.(type) {
+	case *jsonrpc.Request:
+		switch {
+		case !m.IsCall() || m.Method == methodListen: // which has no answer before the end
+		case way > 0:
+			c.open[m.ID] = true
+		default:
+			c.asked++
+		}
+	case *jsonrpc.Response:
+		if way > 0 {
+			c.asked--
+		} else {
+			delete(c.open, m.ID)
+		}
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// waits reports whether a request waits for its answer, and not for one of the
+// client's.
+func (c *countingConn) waits() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) > max(c.asked, 0)
 }
 
 // sift passes on what are messages, one in a line, and answers what is not.

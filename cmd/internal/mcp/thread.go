@@ -160,7 +160,11 @@ func (s *Server) read(ctx context.Context, a *threadArguments) (answer, error) {
 		}
 		r.N = *a.Limit
 	}
-	res, err := s.actions.ThreadRead(ctx, r)
+	var res api.ThreadResult
+	err := s.end.patiently(ctx, &r.FollowMS, func(ctx context.Context) (err error) {
+		res, err = s.actions.ThreadRead(ctx, r)
+		return err
+	})
 	if err != nil {
 		return answer{}, err
 	}
@@ -182,7 +186,12 @@ type inbox struct {
 }
 
 func (s *Server) inbox(ctx context.Context, a *threadArguments) (answer, error) {
-	res, err := s.actions.Inbox(ctx, api.InboxRequest{Take: a.Take, FollowMS: a.FollowMS})
+	r := api.InboxRequest{Take: a.Take, FollowMS: a.FollowMS}
+	var res api.InboxResult
+	err := s.end.patiently(ctx, &r.FollowMS, func(ctx context.Context) (err error) {
+		res, err = s.actions.Inbox(ctx, r)
+		return err
+	})
 	if err != nil {
 		return answer{}, err
 	}
