@@ -23,6 +23,11 @@
 // and inboxes are those over there, and the parent's daemon sees to it that a
 // message is there once; it waits here until that has said so. Sinks stay.
 //
+// A job that was started in another Space has its message in the thread over there.
+// Who started it from here is told here: what is in outbox/elsewhere is waited for
+// by the daemon, and their inbox gets the message exactly once, as the item
+// SPACE/JOB.
+//
 // # What is not
 //
 // Nothing is delivered while no daemon runs; what is in the outbox waits. A
@@ -37,6 +42,8 @@
 //	<root>/outbox/.damaged-<id>  an entry that could not be read, set aside
 //	<root>/outbox/posts/       what members have said that a parent does not have yet: see
 //	                           package api
+//	<root>/outbox/elsewhere/   jobs of other Spaces whose end somebody here is to be told of;
+//	                           see [Wait]
 //	<root>/daemon.lock         JSON; locked by the daemon for its whole life
 //	<root>/daemon.log          what the daemon has to say; a large one becomes .old
 //	<root>/daemon.stopped      somebody stopped the daemon on purpose

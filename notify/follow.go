@@ -726,16 +726,18 @@ func (f *follower) prune(context.Context) func() {
 
 // sweepNew removes what starts that were killed have left in the outbox.
 func sweepNew(root *jobdir.Root, now time.Time) {
-	entries, err := os.ReadDir(outboxDir(root))
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), jobdir.TempPrefix) {
+	for _, dir := range []string{outboxDir(root), filepath.Join(outboxDir(root), elsewhereDir)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
 			continue
 		}
-		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > time.Hour {
-			_ = os.Remove(filepath.Join(outboxDir(root), e.Name()))
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), jobdir.TempPrefix) {
+				continue
+			}
+			if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > time.Hour {
+				_ = os.Remove(filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 }

@@ -474,7 +474,10 @@ func outboxIDs(root *jobdir.Root) ([]jobdir.ID, error) {
 // Waiting reports whether there is anything in the outbox. It is cheap, most of
 // all where there never was.
 func Waiting(root *jobdir.Root) bool {
-	ids, err := outboxIDs(root)
+	if ids, err := outboxIDs(root); err == nil && len(ids) > 0 {
+		return true
+	}
+	ids, err := waitIDs(root)
 	return err == nil && len(ids) > 0
 }
 

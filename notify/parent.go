@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"space-job/notify/thread"
@@ -69,7 +68,7 @@ func (f *follower) tellParent(ctx context.Context, p *Parent, list []*followed, 
 	for i, fd := range list {
 		e := fd.entry
 		ends[i] = JobEnd{Message: passes[fd].message, Wake: slices.Clone(e.Wake), Hops: e.Hops, After: e.ThreadAfter}
-		ends[i].Message.Text = ends[i].Message.in(p.Space)
+		ends[i].Message.Text = ends[i].Message.In(p.Space)
 		if e.Member != "" && p.Has(e.Member) {
 			ends[i].Starter = e.Member
 		}
@@ -150,15 +149,4 @@ func (f *follower) toldParent(fd *followed, starter string, told JobTold) {
 			e.Wakes[name] = t
 		}
 	}
-}
-
-// in is the text of a message that is read in another Space than that of the job.
-func (m *Message) in(space string) string {
-	const more = "\nRead more "
-	at := strings.LastIndex(m.Text, more)
-	if at < 0 || space == "" {
-		return m.Text
-	}
-	at += len(more)
-	return m.Text[:at] + "in the Space " + space + " " + m.Text[at:]
 }

@@ -41,7 +41,7 @@ const (
 
 // Item is something that a member has to take up.
 type Item struct {
-	ID       string `json:"item"` // "e412": entry 412 mentions it or, of KindJobEnd, tells of a job of another Space; else the id of a job
+	ID       string `json:"item"` // "e412": entry 412 mentions it or, of KindJobEnd, came over a link; "box/j6c1f0a2b9d3e": a job of the Space box; else the id of a job
 	Kind     string `json:"kind"` // KindMention or KindJobEnd
 	To       string `json:"to"`
 	From     Author `json:"from"`
@@ -106,6 +106,10 @@ const (
 )
 
 func validItem(id string) bool {
+	if space, job, ok := strings.Cut(id, "/"); ok {
+		_, isJob := record.ParseID(job)
+		return isJob && validSpace(space)
+	}
 	if _, ok := record.ParseID(id); ok {
 		return true
 	}
@@ -113,24 +117,46 @@ func validItem(id string) bool {
 	return ok && digits != "" && len(digits) < 20 && digits[0] != '0' && strings.Trim(digits, "0123456789") == ""
 }
 
+// validSpace reports whether a Space can be called that: it has at most 64 letters,
+// digits and . _ : -, and begins with a letter or a digit.
+func validSpace(name string) bool {
+	const first = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return name != "" && len(name) <= 64 && strings.Trim(name[:1], first) == "" && strings.Trim(name, first+"._:-") == ""
+}
+
+// ItemOf is the id of the item that tells of the end of a job in another Space.
+func ItemOf(space, job string) string { return space + "/" + job }
+
+// A file is called as its item is, and a directory of its own for each Space would
+// be one more to be looked into. No Space has a comma in its name.
+func fileOf(id string) string { return strings.Replace(id, "/", ",", 1) }
+
+// itemOf is the item whose file, or whose marker behind the member, has that name.
+func itemOf(file string) (id string, ok bool) {
+	id = strings.Replace(file, ",", "/", 1)
+	return id, validItem(id)
+}
+
 func checkItem(id string) error {
 	if validItem(id) {
 		return nil
 	}
-	return &InvalidError{"item", id, "is no item: they are called e412 or as a job is"}
+	return &InvalidError{"item", id, "is no item: they are called e412, or as a job is, or SPACE/JOB"}
 }
 
 func (t *Thread) itemPath(member, state, id string) string {
 	switch state {
 	case Taken:
-		return t.path(inboxDir, member, takenDir, id+".json")
+		return t.path(inboxDir, member, takenDir, fileOf(id)+".json")
 	case Answered:
-		return t.path(inboxDir, member, answeredDir, id+".json")
+		return t.path(inboxDir, member, answeredDir, fileOf(id)+".json")
 	}
-	return t.path(inboxDir, member, id+".json")
+	return t.path(inboxDir, member, fileOf(id)+".json")
 }
 
-func (t *Thread) marker(member, id string) string { return t.path(inboxDir, wakesDir, member+","+id) }
+func (t *Thread) marker(member, id string) string {
+	return t.path(inboxDir, wakesDir, member+","+fileOf(id))
+}
 
 // Item is one item of a member, ErrNoItem where it has none of that id.
 func (t *Thread) Item(member, id string) (Item, error) {
@@ -333,7 +359,8 @@ func (t *Thread) PendingWakes() ([]Item, error) {
 	}
 	var all []Item
 	for _, m := range markers {
-		member, id, _ := strings.Cut(m, ",")
+		member, file, _ := strings.Cut(m, ",")
+		id, _ := itemOf(file)
 		it, err := t.Item(member, id)
 		if err != nil || it.Wake.State != WakePending {
 			continue // being written, or left by one that was killed
@@ -400,7 +427,8 @@ func (t *Thread) takenHops(member string) (int, error) {
 	}
 	hops, newest := -1, int64(-1)
 	for _, f := range files {
-		it, err := t.Item(member, strings.TrimSuffix(f, ".json"))
+		id, _ := itemOf(strings.TrimSuffix(f, ".json"))
+		it, err := t.Item(member, id)
 		if err == nil && it.State == Taken && it.AtMS > newest {
 			hops, newest = it.Hops, it.AtMS
 		}
@@ -420,8 +448,10 @@ func (t *Thread) Inbox(member string) ([]Item, error) {
 			return nil, err
 		}
 		for _, f := range files {
-			if id, ok := strings.CutSuffix(f, ".json"); ok && validItem(id) {
-				ids = append(ids, id)
+			if name, ok := strings.CutSuffix(f, ".json"); ok {
+				if id, ok := itemOf(name); ok {
+					ids = append(ids, id)
+				}
 			}
 		}
 	}
@@ -529,7 +559,11 @@ func (w *writer) inbox(member string) ([]Item, error) {
 			return nil, err
 		}
 		for _, f := range files {
-			if id, ok := strings.CutSuffix(f, ".json"); ok && validItem(id) {
+			name, ok := strings.CutSuffix(f, ".json")
+			if !ok {
+				continue
+			}
+			if id, ok := itemOf(name); ok {
 				if _, err := w.item(member, id); err != nil && !errors.Is(err, ErrNoItem) {
 					return nil, err
 				}
@@ -741,7 +775,8 @@ func (t *Thread) Prune() (removed int, err error) {
 // one was killed, or never came to write the item.
 func (t *Thread) sweepWakes() error {
 	idle := func(m string) bool {
-		member, id, _ := strings.Cut(m, ",")
+		member, file, _ := strings.Cut(m, ",")
+		id, _ := itemOf(file)
 		it, err := t.Item(member, id)
 		return errors.Is(err, ErrNoItem) || err == nil && it.Wake.State != WakePending
 	}

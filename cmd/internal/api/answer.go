@@ -15,6 +15,7 @@ import (
 	"space-job/cmd/internal/link"
 	"space-job/jobdir"
 	"space-job/jobdir/record"
+	"space-job/notify"
 	"space-job/notify/thread"
 )
 
@@ -240,15 +241,26 @@ func jobEndOf(text, space string) bool {
 // whoever is to be woken. What is there already is left as it is.
 func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, error) {
 	res := link.JobEndResult{Items: map[string]link.Told{}}
+	in := v.Space
+	if args.In != "" {
+		if _, err := ParseSpace(args.In); err != nil {
+			return res, err
+		}
+		in += "/" + args.In
+	}
+	ends := []jobdir.State{jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost}
+	if args.In != "" {
+		ends = append(ends, notify.Unknown)
+	}
 	id, ok := record.ParseID(args.Job)
 	switch {
 	case !ok:
 		return res, invalid("job", args.Job, "is no id")
 	case !strings.HasPrefix(args.Text, "JOB "+args.Job+" ") || len(args.Text) > thread.MaxPost:
 		return res, invalid("text", args.Text, "is no message of the end of that job")
-	case !jobEndOf(args.Text, v.Space):
-		return res, invalid("text", args.Text, "is no message of the end of a job of "+v.Space)
-	case !slices.Contains([]jobdir.State{jobdir.Exited, jobdir.Cancelled, jobdir.TimedOut, jobdir.Lost}, jobdir.State(args.State)):
+	case !jobEndOf(args.Text, in):
+		return res, invalid("text", args.Text, "is no message of the end of a job of "+in)
+	case !slices.Contains(ends, jobdir.State(args.State)):
 		return res, invalid("state", args.State, "is none in which a job has ended")
 	case args.Hops < 0 || args.Hops > maxHops:
 		return res, invalid("hops", strconv.Itoa(args.Hops), "is not within 0.."+strconv.Itoa(maxHops))
@@ -267,7 +279,7 @@ func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, e
 		}
 	}
 	t := a.thread()
-	seq, _, err := t.PostJob(thread.JobEnd{Job: id, Space: v.Space, Text: args.Text, Hops: args.Hops, After: args.After})
+	seq, _, err := t.PostJob(thread.JobEnd{Job: id, Space: in, Text: args.Text, Hops: args.Hops, After: args.After})
 	if err != nil {
 		return res, fault(err)
 	}
@@ -275,7 +287,7 @@ func (a *Actions) jobEnd(v *invite, args *link.JobEndArgs) (link.JobEndResult, e
 	res.Seq = seq
 	item := thread.Item{
 		ID: "e" + strconv.FormatInt(seq, 10), Kind: thread.KindJobEnd, From: thread.Author{Member: "daemon", Kind: thread.Daemon}, Seq: seq, Text: args.Text,
-		Job: args.Job, JobState: args.State, ExitCode: args.ExitCode, Offset: args.Offset, Space: v.Space,
+		Job: args.Job, JobState: args.State, ExitCode: args.ExitCode, Offset: args.Offset, Space: in,
 	}
 	tell := func(name string, put func(thread.Item) (thread.Item, error)) error {
 		it := item

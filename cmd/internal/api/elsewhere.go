@@ -295,7 +295,7 @@ type (
 		Key          string     `json:"key,omitempty"`
 		MaxLog       int64      `json:"max_log,omitempty"`
 		Notify       bool       `json:"notify,omitempty"`
-		Wake         []string   `json:"wake,omitempty"`
+		Told         bool       `json:"told,omitempty"` // who starts it is told where they are
 		Approval     string     `json:"approval,omitempty"`
 	}
 	askLogs struct {
@@ -307,8 +307,9 @@ type (
 		Encoding Encoding `json:"encoding,omitempty"`
 	}
 	askStatus struct {
-		Format int    `json:"format"`
-		Job    string `json:"job,omitempty"`
+		Format  int    `json:"format"`
+		Job     string `json:"job,omitempty"`
+		Message bool   `json:"message,omitempty"` // with what is said of its end
 	}
 	askCancel struct {
 		Format int      `json:"format"`
@@ -333,6 +334,10 @@ type (
 		StartResult
 		Held bool `json:"held,omitempty"`
 	}
+	toldStatus struct {
+		StatusResult
+		Message *endText `json:"message,omitempty"` // nil: it was not asked for, or there is none
+	}
 	toldList struct {
 		Jobs []Entry `json:"jobs"`
 		More int     `json:"more"`
@@ -347,16 +352,19 @@ type (
 // over there then.
 func (a *Actions) startThere(req StartRequest) (StartResult, error) {
 	w := a.away
-	if req.Notify || len(req.Wake) > 0 {
-		return StartResult{}, a.notifyThere()
-	}
 	set, names, err := a.checked(req)
 	if err != nil {
 		return StartResult{}, err
 	}
+	told, err := a.tellOf(&req)
+	if err != nil {
+		return StartResult{}, err
+	}
+	defer told.drop() // unless the job is there, or may be
 	ask := askStart{
 		Format: jobdir.Format, Command: req.Command, Argv: req.Argv, Until: req.Until, Name: req.Name, Cwd: req.Cwd,
 		TimeoutMS: milliseconds(req.Timeout), Key: req.Key, MaxLog: req.MaxLog, Approval: req.Approval,
+		Notify: told != nil, Told: told != nil,
 	}
 	if c := req.Until; c != nil {
 		ask.IntervalMS, ask.TryTimeoutMS = milliseconds(c.Interval), milliseconds(c.TryTimeout)
@@ -380,33 +388,33 @@ func (a *Actions) startThere(req StartRequest) (StartResult, error) {
 			err = use()
 		}
 		use = nil // it is the same start when it is made again
+		if err == nil {
+			err = told.claim()
+		}
 		return err
 	}}
-	var told toldStart
+	var started toldStart
 	var answer space.Answer
 	if req.Key != "" {
-		answer, err = a.repeat(context.Background(), c, briefly, &told)
+		answer, err = a.repeat(context.Background(), c, briefly, &started)
 	} else {
-		answer, err = a.call(context.Background(), c, &told)
+		answer, err = a.call(context.Background(), c, &started)
 	}
 	var lost *space.Error
 	if errors.As(err, &lost) && !lost.Sent && w.reached {
 		AsError(err).Message += ". Nothing was started"
 	}
 	if err != nil {
+		if lost != nil && lost.Sent {
+			told.release()
+		}
 		return StartResult{}, err
 	}
-	res := told.StartResult
-	res.Held = told.Held
+	res := started.StartResult
+	res.Held = started.Held
 	res.Warnings, res.Hints = append(warnings, answer.Warnings...), answer.Hints
+	told.started(&res)
 	return res, nil
-}
-
-// notifyThere is why a start elsewhere cannot tell of its end yet.
-func (a *Actions) notifyThere() error {
-	name := a.away.space.Name
-	return &Error{Code: Unavailable, Message: "notify: nobody here can be told of the end of a job in the Space " + name,
-		Hint: a.away.overThere("start it without, and wait for it: space-job wait ID; or start it with --notify over there")}
 }
 
 func milliseconds(d time.Duration) int64 {
@@ -535,7 +543,7 @@ func (r *LogsResult) plain(fold func([]byte) []byte) {
 
 func (a *Actions) statusThere(given string) (StatusResult, error) {
 	var res StatusResult
-	answer, err := a.repeat(context.Background(), space.Call{Action: "status", Request: askStatus{jobdir.Format, given}}, briefly, &res)
+	answer, err := a.repeat(context.Background(), space.Call{Action: "status", Request: askStatus{Format: jobdir.Format, Job: given}}, briefly, &res)
 	if err != nil {
 		return StatusResult{}, err
 	}

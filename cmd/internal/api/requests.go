@@ -67,7 +67,11 @@ func (a *Actions) answerRequest(ctx context.Context, action string, line []byte,
 		}
 		res, err := a.Status(ask.Job)
 		out.Warnings = res.Warnings
-		return res, err
+		told := toldStatus{StatusResult: res}
+		if err == nil && ask.Message {
+			told.Message, err = a.endText(res.Job)
+		}
+		return told, err
 	case "cancel":
 		var ask askCancel
 		if err := decodeRequest(line, &ask, &ask.Format, true); err != nil {
@@ -132,7 +136,7 @@ func decodeRequest(line []byte, into any, format *int, writes bool) error {
 func (r *askStart) request() (StartRequest, error) {
 	req := StartRequest{
 		Command: r.Command, Argv: r.Argv, Until: r.Until, Name: r.Name, Cwd: r.Cwd, Env: r.Env,
-		Key: r.Key, MaxLog: r.MaxLog, Notify: r.Notify, Wake: r.Wake, Approval: r.Approval,
+		Key: r.Key, MaxLog: r.MaxLog, Notify: r.Notify, ToldElsewhere: r.Told, Approval: r.Approval,
 	}
 	var err error
 	if req.Timeout, err = span("timeout_ms", r.TimeoutMS); err != nil {

@@ -34,6 +34,8 @@ type StartRequest struct {
 	Wake    []string      // members to wake then, besides whoever starts it; implies Notify
 	Member  string        // who starts it: see Identity
 
+	ToldElsewhere bool // whoever starts it is told of its end in the Space where they are
+
 	// Approval is the id of a request that a person has approved, for this very
 	// start. It goes through once.
 	Approval string
@@ -118,7 +120,7 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 	if cmd.Notify {
 		started()
 		a.tend()
-		if cmd.StartedBy.Member == "" {
+		if cmd.StartedBy.Member == "" && !req.ToldElsewhere {
 			res.Warnings = append(res.Warnings, unknownStarter)
 		}
 		if notify.Stopped(a.root) {

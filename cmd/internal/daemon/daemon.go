@@ -184,6 +184,8 @@ func serve(o options) error {
 	}
 	news := make(chan os.Signal, 1) // about the link: see api, which signals who has signed
 	signal.Notify(news, syscall.SIGHUP)
+	awayNews := make(chan os.Signal, 1) // about jobs elsewhere
+	signal.Notify(awayNews, syscall.SIGHUP)
 	if err := lock.Sign(os.Getpid(), o.service, time.Now()); err != nil {
 		return err
 	}
@@ -205,6 +207,8 @@ func serve(o options) error {
 	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}, back: make(chan struct{}, 1)}
 	h.Parent, h.Back = c.parent, c.back
 	go c.run(ctx, news)
+	away := &elsewhere{actions: actions, root: root, thread: thread.Open(root), hooks: h, log: l}
+	go away.run(ctx, awayNews)
 	done := make(chan error, 1)
 	go func() { done <- notify.Follow(ctx, root, h) }()
 	select {

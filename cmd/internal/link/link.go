@@ -182,6 +182,7 @@ type ArrivalsResult struct {
 // have it. The parent posts it once for the Space and the job.
 type JobEndArgs struct {
 	Job      string   `json:"job"`
+	In       string   `json:"in,omitempty"` // the Space that it ran in, as the child calls it; "": in the child
 	Text     string   `json:"text"`
 	State    string   `json:"state"`
 	ExitCode *int     `json:"exit_code"`

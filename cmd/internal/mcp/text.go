@@ -14,7 +14,6 @@ var spoken = []string{
 	"see which there are: space-job list --all", "see which there are: space_job, action list",
 	"look before you ask again: space-job list", "look before you ask again: action list",
 	"read on from where you were: space-job logs", "read on from where you were: action logs",
-	"start it without, and wait for it: space-job wait ID; or start it with --notify over there", "start it without notify, and read it with action logs (follow_ms waits)",
 	"start one: space-job start 'make test'", "start one: action start",
 	"say what to run: space-job start 'make test'", "say what to run: command, argv or until",
 	"name another one: --cwd DIR", "give another cwd",
