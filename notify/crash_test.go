@@ -250,6 +250,9 @@ func TestCrashTableIsWhole(t *testing.T) {
 		}
 	}
 	for point, where := range want {
+		if strings.HasPrefix(point, "wait.") {
+			continue // of a job elsewhere: cmd/space-job has a test that kills its programs there
+		}
 		if !got[point] {
 			t.Errorf("%s: no row for crash point %q", where, point)
 		}
