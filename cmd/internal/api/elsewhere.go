@@ -118,7 +118,9 @@ func (a *Actions) call(ctx context.Context, c space.Call, result any) (space.Ans
 		e.Hint = w.overThere(e.Hint)
 		return answer, e
 	}
-	if err := json.Unmarshal(answer.Result, result); err != nil {
+	if raw, ok := result.(*json.RawMessage); ok {
+		*raw = answer.Result
+	} else if err := json.Unmarshal(answer.Result, result); err != nil {
 		return answer, &Error{Code: IO, Message: "space " + w.space.Name + ": its answer cannot be read: " + err.Error(), Hint: w.versions(hello), cause: err}
 	}
 	for i, h := range answer.Hints {
@@ -543,13 +545,24 @@ func (r *LogsResult) plain(fold func([]byte) []byte) {
 
 func (a *Actions) statusThere(given string) (StatusResult, error) {
 	var res StatusResult
-	answer, err := a.repeat(context.Background(), space.Call{Action: "status", Request: askStatus{Format: jobdir.Format, Job: given}}, briefly, &res)
+	answer, err := a.repeat(context.Background(), statusCall(given), briefly, &res)
 	if err != nil {
 		return StatusResult{}, err
 	}
 	res.Warnings = answer.Warnings
 	res.describe()
 	return res, nil
+}
+
+// StatusDocument is Status in another Space as the JSON that came from there, also
+// with what only a newer space-job there knows.
+func (a *Actions) StatusDocument(given string) (document json.RawMessage, warnings []string, err error) {
+	answer, err := a.repeat(context.Background(), statusCall(given), briefly, &document)
+	return document, answer.Warnings, err
+}
+
+func statusCall(given string) space.Call {
+	return space.Call{Action: "status", Request: askStatus{Format: jobdir.Format, Job: given}}
 }
 
 func (a *Actions) cancelThere(ctx context.Context, req CancelRequest) ([]CancelResult, error) {

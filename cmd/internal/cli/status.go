@@ -47,6 +47,15 @@ func (o *statusOptions) Run(s *session, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.json && s.space != "" {
+		document, warnings, err := a.StatusDocument(id)
+		if err != nil {
+			return 0, err
+		}
+		s.warnings(warnings)
+		s.print(string(document) + "\n")
+		return exitOK, nil
+	}
 	res, err := a.Status(id)
 	if err != nil {
 		return 0, err

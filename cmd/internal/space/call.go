@@ -155,13 +155,16 @@ func (s *Space) Do(ctx context.Context, call Call) (Hello, Answer, error) {
 
 // connection is the program of a prefix that runs.
 type connection struct {
-	cmd  *exec.Cmd
+	pid  int
 	in   *os.File
 	out  *os.File
 	err  *os.File
 	read *bufio.Reader
-	gone chan struct{} // closed when the program has ended
-	stop func() bool   // no more looks at the context
+	stop func() bool // no more looks at the context
+
+	wait   sync.Once
+	gone   chan struct{}      // closed when the program has ended and was waited for
+	status syscall.WaitStatus // once gone is closed
 
 	said    tail
 	heard   chan struct{} // closed when all of stderr was read
@@ -172,12 +175,14 @@ type connection struct {
 	silent  time.Duration // what within was called with last
 }
 
-// begin runs a program whose three streams are ours.
+// begin runs a program whose three streams are ours. It does so without package
+// os/exec, which forks once more to see what the kernel can do, and waits in a thread
+// of its own: both would be seen in the time of a call over a shared connection.
 func begin(ctx context.Context, cmd *exec.Cmd) (*connection, error) {
 	if cmd.Err != nil {
 		return nil, cmd.Err
 	}
-	c := &connection{cmd: cmd, gone: make(chan struct{}), heard: make(chan struct{})}
+	c := &connection{gone: make(chan struct{}), heard: make(chan struct{})}
 	var theirs [3]*os.File
 	var err error
 	for i, ours := range []**os.File{&c.in, &c.out, &c.err} {
@@ -190,8 +195,11 @@ func begin(ctx context.Context, cmd *exec.Cmd) (*connection, error) {
 		}
 	}
 	if err == nil {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
-		err = cmd.Start()
+		files := []uintptr{theirs[0].Fd(), theirs[1].Fd(), theirs[2].Fd()}
+		c.pid, err = syscall.ForkExec(cmd.Path, cmd.Args, &syscall.ProcAttr{Env: cmd.Env, Files: files, Sys: cmd.SysProcAttr})
+		if err != nil {
+			err = &os.PathError{Op: "execute", Path: cmd.Path, Err: err}
+		}
 	}
 	for _, f := range theirs {
 		_ = f.Close() // of nil, too
@@ -201,10 +209,6 @@ func begin(ctx context.Context, cmd *exec.Cmd) (*connection, error) {
 		return nil, err
 	}
 	c.read = bufio.NewReaderSize(c.out, 32<<10)
-	go func() {
-		_ = cmd.Wait()
-		close(c.gone)
-	}()
 	go func() {
 		_, _ = io.Copy(&c.said, c.err)
 		close(c.heard)
@@ -216,7 +220,11 @@ func begin(ctx context.Context, cmd *exec.Cmd) (*connection, error) {
 // send writes the request, beside what is read: it may be larger than a pipe.
 func (c *connection) send(line []byte) {
 	c.sent = true
-	go func() { _, _ = c.in.Write(append(line, '\n')) }()
+	if line = append(line, '\n'); len(line) <= 4<<10 { // which any pipe takes
+		_, _ = c.in.Write(line)
+		return
+	}
+	go func() { _, _ = c.in.Write(line) }()
 }
 
 // within is how long what is read next may take.
@@ -235,10 +243,26 @@ func (c *connection) end() {
 		c.signal(syscall.SIGKILL)
 	}
 	_, _ = c.out.Close(), c.err.Close()
+	c.reap()
+}
+
+// reap waits for the program, beside what else is done.
+func (c *connection) reap() {
+	c.wait.Do(func() {
+		go func() {
+			for {
+				if _, err := syscall.Wait4(c.pid, &c.status, 0, nil); err != syscall.EINTR {
+					break
+				}
+			}
+			close(c.gone)
+		}()
+	})
 }
 
 // ends waits a little for the end of the program, and reports whether it has ended.
 func (c *connection) ends() bool {
+	c.reap()
 	select {
 	case <-c.gone:
 		return true
@@ -258,7 +282,7 @@ func (c *connection) signal(sig syscall.Signal) {
 	select {
 	case <-c.gone: // its number may be another's by now
 	default:
-		_ = syscall.Kill(-c.cmd.Process.Pid, sig)
+		_ = syscall.Kill(-c.pid, sig)
 	}
 }
 
@@ -371,8 +395,10 @@ func (c *connection) fault(ctx context.Context, err error) error {
 		case <-c.heard:
 		case <-time.After(endWithin / 10):
 		}
-		code = c.cmd.ProcessState.ExitCode()
-		e.Err = errors.New(c.cmd.ProcessState.String())
+		code = c.status.ExitStatus() // -1 when a signal killed it
+		if e.Err = fmt.Errorf("exit status %d", code); c.status.Signaled() {
+			e.Err = fmt.Errorf("signal: %v", c.status.Signal())
+		}
 	} else {
 		c.kill()
 	}
