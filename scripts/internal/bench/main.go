@@ -77,6 +77,7 @@ var measures = []struct {
 	{"thread", (*bench).thread, "a post to a thread of 100,000 entries, and reading it, against 100 entries"},
 	{"cancel", (*bench).cancel, "a tree of four processes that obeys TERM"},
 	{"until", (*bench).until, "a file's appearance to its watcher's end; 100 watchers of files and ports while idle"},
+	{"space", (*bench).space, "a call to another Space over a shared ssh connection, against ssh running the same"},
 	{"mcp", (*bench).mcp, "a start over MCP, the first answer, what a model reads, and a hundred clients that follow"},
 }
 
