@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"space-job/cmd/internal/policy"
+	"space-job/cmd/internal/space"
 	"space-job/jobdir"
 	"space-job/jobdir/record"
 	"space-job/runner"
@@ -116,7 +118,23 @@ func (a *Actions) examine(ctx context.Context, res *DoctorResult, runs bool) {
 	a.examineDaemon(res)
 	a.examineParent(ctx, res)
 	a.examinePolicy(res)
+	a.examineSpaces(res)
 	a.census(res)
+}
+
+// examineSpaces looks at what says how to get to other Spaces. It goes to none.
+func (a *Actions) examineSpaces(res *DoctorResult) {
+	all, err := space.Load(a.root.Path())
+	switch {
+	case err != nil:
+		res.add("spaces", Warning, "no other Space can be reached: "+err.Error())
+	case len(all) > 0:
+		names := make([]string, len(all))
+		for i := range all {
+			names[i] = all[i].Name
+		}
+		res.add("spaces", Good, strings.Join(names, ", "))
+	}
 }
 
 // trial makes a root of its own beside the jobs, or where the root would be

@@ -22,7 +22,7 @@
 // A rule holds for whoever, wherever and whatever it does not name:
 //
 //	member   who starts it
-//	space    where: "local" is this Space
+//	space    where: "local" is this Space, others have their names in spaces.json
 //	command  a pattern of the command; or
 //	exact    the shell string, letter by letter; or
 //	argv     program and arguments, letter by letter, run without a shell

@@ -34,6 +34,10 @@ func TestDecide(t *testing.T) {
 		{"the first wins", false, []Rule{{Verdict: Deny}, {Verdict: Allow}}, sh("make"), Deny, 1},
 		{"all that matches nothing", false, []Rule{{Space: p("other"), Verdict: Deny}}, sh("make"), Allow, 0},
 		{"space", false, []Rule{{Space: p(Local), Verdict: Deny}}, sh("make"), Deny, 1},
+		{"another Space", false, []Rule{{Space: p("box"), Verdict: Deny}}, Request{Space: "box", Command: "make"}, Deny, 1},
+		{"another Space, not this one", true, nil, Request{Space: "box", Command: "make"}, Allow, 0},
+		{"another Space, a person's", false, nil, Request{Space: "box", Machine: true, Command: "make"}, Ask, 0},
+		{"another Space, a person's, by a rule", false, []Rule{{Space: p("box"), Command: p("make *"), Verdict: Allow}}, Request{Space: "box", Machine: true, Command: "make x"}, Allow, 1},
 
 		// members
 		{"allow for ann", true, []Rule{{Member: p("ann"), Verdict: Allow}}, sh("x"), Allow, 1},

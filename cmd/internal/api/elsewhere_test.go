@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"space-job/cmd/internal/space"
+)
+
+// behind are actions on the jobs of a Space whose prefix is a script, and what is told
+// meanwhile. Its pauses take no time.
+func behind(t *testing.T, script string) (*Actions, *[]string) {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(map[string]space.Space{"box": {Exec: []string{"sh", "-c", script, "sh"}}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(root, space.File), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenRoot(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := new([]string)
+	over := make(chan time.Time)
+	close(over)
+	a, err = a.In("box", Elsewhere{Version: "v1", Tell: func(_, text string) { *told = append(*told, text) }, pause: func(time.Duration) <-chan time.Time { return over }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, told
+}
+
+// TestPatience: what follows goes on trying, for a time, and says so once; what is
+// read once gives up soon; and nobody tries again what has never been reached.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	calls := filepath.Join(t.TempDir(), "calls")
+	count := func() int {
+		b, _ := os.ReadFile(calls)
+		return strings.Count(string(b), "\n")
+	}
+	const hello = `echo '{"space_job":"v1","format":1}'`
+	a, told := behind(t, `echo >>`+calls+`; `+hello+`; echo gone >&2; exit 1`)
+	err := a.Follow(t.Context(), LogsRequest{Job: "j6c1f0a2b9d3e"}, func(*LogsResult) error { return nil })
+	if e := AsError(err); e.Code != Unavailable || !strings.Contains(e.Message, "space box: the connection was lost") || !strings.Contains(e.Message, "gone") ||
+		e.Hint != "read on from where you were: space-job --space box logs j6c1f0a2b9d3e" {
+		t.Errorf("%+v", e)
+	}
+	if n := count(); n < 10 || n > 30 {
+		t.Errorf("%d tries to follow", n)
+	}
+	if len(*told) != 1 || !strings.Contains((*told)[0], "it is tried again") {
+		t.Errorf("told %q", *told)
+	}
+	before := count()
+	if _, err := a.Status(""); err == nil {
+		t.Error("a status")
+	}
+	if n := count() - before; n < 2 || n > 10 || len(*told) != 1 {
+		t.Errorf("%d tries to read, %q", n, *told)
+	}
+	before = count()
+	if _, err := a.Start(StartRequest{Command: "true"}); err == nil || !strings.Contains(err.Error(), "may have been done") {
+		t.Errorf("a start: %v", err)
+	}
+	if n := count() - before; n != 1 {
+		t.Errorf("%d tries to start", n)
+	}
+
+	a, told = behind(t, `echo >>`+calls+`.never; exit 1`)
+	if _, err := a.Wait(t.Context(), WaitRequest{Jobs: []string{"ffff"}}); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("%v", err)
+	}
+	if b, err := os.ReadFile(calls + ".never"); err != nil || string(b) != "\n" || len(*told) != 0 {
+		t.Errorf("%q, %v, %q", b, err, *told)
+	}
+}
+
+// TestOverThere: the hints of a Space are for somebody who is here.
+func TestOverThere(t *testing.T) {
+	t.Parallel()
+	w := &elsewhere{space: space.Space{Name: "box"}}
+	for hint, want := range map[string]string{
+		"":                     "",
+		"give more digits":     "give more digits",
+		"see: space-job list.": "see: space-job --space box list.",
+		"space-job wait ID; or space-job logs -f": "space-job --space box wait ID; or space-job --space box logs -f",
+		"space-job daemon stop ends it":           "in the Space box: space-job daemon stop ends it",
+		"space-job list, then space-job prune":    "in the Space box: space-job list, then space-job prune",
+		"space-job --space box list":              "space-job --space box list",
+	} {
+		if got := w.overThere(hint); got != want {
+			t.Errorf("%q: %q, want %q", hint, got, want)
+		}
+	}
+}
+
+// TestNothingUnreadable: what JSON has no form for is refused, not changed.
+func TestNothingUnreadable(t *testing.T) {
+	t.Parallel()
+	a, _ := behind(t, `exit 1`)
+	for _, req := range []StartRequest{
+		{Command: "echo \xff"}, {Argv: []string{"echo", "\xff"}}, {Command: "true", Env: []string{"A=\xff"}}, {Command: "true", Name: "\xff"},
+		{Command: "true", Cwd: "/\xff"}, {Until: &Condition{File: "\xff"}},
+	} {
+		if _, err := a.Start(req); err == nil || AsError(err).Code != InvalidArgument || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	if _, err := a.Cancel(context.Background(), CancelRequest{Jobs: []string{"ffff"}, Reason: "\xff"}); err == nil || AsError(err).Code != InvalidArgument {
+		t.Errorf("%v", err)
+	}
+	// What is wrong wherever it goes is said before anybody is asked.
+	for _, req := range []StartRequest{{}, {Command: " "}, {Command: "true", Env: []string{"=x"}}, {Command: "true", Approval: "x"}, {Command: "true", Until: &Condition{File: "x"}}} {
+		if _, err := a.Start(req); err == nil || AsError(err).Code != InvalidArgument {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+}
+
+// FuzzRequest: a request is understood as it was made, or refused.
+func FuzzRequest(f *testing.F) {
+	f.Add("echo 'a'", "A=b\nc", "/tmp", int64(1500), true)
+	f.Fuzz(func(t *testing.T, command, env, cwd string, ms int64, writes bool) {
+		ask := askStart{Format: 1, Command: command, Env: []string{env}, Cwd: cwd, TimeoutMS: ms}
+		if ask.legible() != nil {
+			return
+		}
+		b, err := json.Marshal(ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got askStart
+		if err := decodeRequest(b, &got, &got.Format, writes); err != nil || !reflect.DeepEqual(got, ask) {
+			t.Errorf("%+v, %v, want %+v", got, err, ask)
+		}
+		if err := decodeRequest(b[:len(b)-1], &got, &got.Format, writes); err == nil {
+			t.Error("half a request")
+		}
+		_ = decodeRequest([]byte(command), &got, &got.Format, writes)
+	})
+}
