@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	way "space-job/cmd/internal/space"
@@ -244,5 +246,93 @@ func TestEndElsewhereAbove(t *testing.T) {
 	}
 	if got := p.texts(); strings.Count(got, "JOB "+job) != 1 {
 		t.Errorf("the parent's thread: %s", got)
+	}
+}
+
+// TestSurvivesElsewhere: what a job elsewhere and the news of its end come through.
+func TestSurvivesElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what  string
+		fault func(t *testing.T, here, there *space, job string)
+		end   string
+	}{
+		{"the connection is cut", func(t *testing.T, _, there *space, _ string) { there.killCalls(t) }, "exited exit=3 "},
+		{"the daemon here is killed", func(t *testing.T, here, _ *space, _ string) { here.killDaemon() }, "exited exit=3 "},
+		{"the daemon there is killed", func(t *testing.T, _, there *space, _ string) { there.killDaemon() }, "exited exit=3 "},
+		{"the Space is stopped and started", func(t *testing.T, _, there *space, job string) {
+			there.killDaemon()
+			there.killCalls(t)
+			root, err := jobdir.OpenRoot(there.root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var info *jobdir.Info
+			there.await("the command", func() string {
+				info, err = root.Job(jobdir.ID(job)).Read()
+				return fmt.Sprint(err == nil && info.Process != nil)
+			}, "true")
+			if err != nil || info.Process == nil || info.Process.RunnerPID <= 1 || info.Process.ChildPID <= 1 {
+				t.Fatalf("%+v, %v", info, err)
+			}
+			for _, pid := range []int{info.Process.RunnerPID, -info.Process.ChildPID} {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(pid, err)
+				}
+			}
+		}, "lost exit=- "},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			here, there, _ := twoSpaces(t)
+			gate := filepath.Join(t.TempDir(), "gate")
+			job := here.startThere(gate, "--member", "ann")
+			there.await("a wait", func() string { return fmt.Sprint(len(there.calls(t)) > 0) }, "true")
+			c.fault(t, here, there, job)
+			open(t, gate)
+			here.await("the wake", func() string {
+				here.run("list") // which starts a daemon
+				return here.woken()
+			}, "cloud:box/"+job)
+			here.await("an empty outbox", here.waits, "0")
+			if n := here.told("ann", job); n != 1 {
+				t.Errorf("%d items", n)
+			}
+			there.await("the entry over there", func() string {
+				there.run("list")
+				return there.texts()
+			}, "JOB "+job+" "+c.end)
+			if got := there.texts(); strings.Count(got, "JOB ") != 1 {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// calls are the processes that answer calls from another Space.
+func (s *space) calls(t *testing.T) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil || len(all) == 0 {
+		t.Skip("there is no /proc")
+	}
+	for _, dir := range all {
+		argv, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		env, _ := os.ReadFile(filepath.Join(dir, "environ"))
+		if strings.Contains(string(argv), "\x00wait\x00--request\x00") && strings.Contains("\x00"+string(env), "\x00SPACE_JOB_HOME="+s.root+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (s *space) killCalls(t *testing.T) {
+	t.Helper()
+	for _, pid := range s.calls(t) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
