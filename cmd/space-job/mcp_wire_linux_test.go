@@ -331,6 +331,150 @@ func TestWireHTTP(t *testing.T) {
 	inTime(t, "the watch is freed", time.Second, func() bool { return watches(daemon) <= before })
 }
 
+// TestWireHTTPStop: a daemon that is told to end answers what is under way: who
+// waits for a log has it, a start is told of, and what listens sees a proper end.
+func TestWireHTTPStop(t *testing.T) {
+	t.Parallel()
+	w := newWire(t)
+	run := func(args ...string) string {
+		c := exec.Command("space-job", args...)
+		c.Env = w.env
+		out, err := c.Output()
+		if err != nil {
+			t.Errorf("%v: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	daemon := 0
+	if _, err := fmt.Sscanf(run("daemon", "--detach", "--http", "0"), "the daemon runs: process %d", &daemon); err != nil {
+		t.Fatal(err)
+	}
+	stopped := false
+	t.Cleanup(func() {
+		if !stopped {
+			run("daemon", "stop")
+		}
+	})
+	token := run("mcp", "token")
+	b, err := os.ReadFile(filepath.Join(w.root, "port"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "http://127.0.0.1:" + strings.TrimSpace(string(b)) + "/mcp"
+	type got struct {
+		status int
+		body   string
+		header http.Header
+		err    error
+	}
+	ask := func(method, body string, headers ...string) (g got) {
+		r, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			return got{err: err}
+		}
+		headers = append(headers, "Authorization", "Bearer "+token, "Content-Type", "application/json", "Accept", "application/json, text/event-stream")
+		for i := 0; i < len(headers); i += 2 {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return got{err: err}
+		}
+		defer res.Body.Close()
+		all, err := io.ReadAll(res.Body)
+		return got{res.StatusCode, string(all), res.Header, err}
+	}
+	hello, initialized, _ := strings.Cut(wireHello, "\n")
+	begin := func() (session string) {
+		session = ask("POST", hello).header.Get("Mcp-Session-Id")
+		ask("POST", initialized, "Mcp-Session-Id", session)
+		return session
+	}
+	session := begin()
+
+	gate := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job, other := run("start", "--", "cat", gate), run("start", "--", "cat", gate)
+	deaf := run("start", "trap '' TERM; echo deaf; cat '"+gate+"'; cat '"+gate+"'")
+	inTime(t, "it is deaf", 20*time.Second, func() bool { return run("logs", deaf) == "deaf" })
+	before := watches(daemon)
+	follow := make(chan got, 1)
+	go func() {
+		follow <- ask("POST", toolCall(1, `{"action":"logs","job":"`+job+`","follow_ms":25000}`), "Mcp-Session-Id", session)
+	}()
+	modern := make(chan got, 1)
+	go func() {
+		call := strings.Replace(toolCall(1, `{"action":"logs","job":"`+other+`","follow_ms":25000}`), `"params":{`,
+			`"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"wire","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}},`, 1)
+		modern <- ask("POST", call, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "space_job")
+	}()
+	cancel := make(chan got, 1)
+	go func() {
+		cancel <- ask("POST", toolCall(2, `{"action":"cancel","job":"`+deaf+`"}`), "Mcp-Session-Id", session)
+	}()
+	listen := make(chan got, 1)
+	go func() { listen <- ask("GET", "", "Mcp-Session-Id", session) }()
+	inTime(t, "both watch", 20*time.Second, func() bool { return watches(daemon) >= before+2 })
+	inTime(t, "it is cancelled", 20*time.Second, func() bool {
+		info, err := os.Stat(filepath.Join(w.root, "jobs", deaf, "cancel"))
+		return err == nil && info.Size() > 0
+	})
+
+	// Jobs are started all the while, under names that tell them apart.
+	const starters = 4
+	type start struct {
+		name string
+		got  got
+	}
+	began := make(chan bool, starters)
+	starts := make(chan []start, starters)
+	for i := range starters {
+		session := begin()
+		go func() {
+			var all []start
+			for n := 0; ; n++ {
+				name := fmt.Sprintf("start-%d-%d-", i, n)
+				g := ask("POST", toolCall(n, `{"action":"start","command":"true","name":"`+name+`"}`), "Mcp-Session-Id", session)
+				all = append(all, start{name, g})
+				if n == 0 {
+					began <- true
+				}
+				if g.err != nil || g.status != 200 {
+					starts <- all
+					return
+				}
+			}
+		}()
+	}
+	for range starters {
+		<-began
+	}
+	run("daemon", "stop")
+	stopped = true
+	for name, c := range map[string]chan got{"a follow": follow, "a follow of today": modern} {
+		if g := <-c; g.err != nil || !strings.Contains(g.body, `"next_offset":0`) {
+			t.Errorf("%s: %v, %d %s", name, g.err, g.status, g.body)
+		}
+	}
+	if g := <-cancel; g.err != nil || !strings.Contains(g.body, `"unavailable"`) {
+		t.Errorf("a cancel: %v, %d %s", g.err, g.status, g.body)
+	}
+	if g := <-listen; g.err != nil || g.status != 200 {
+		t.Errorf("what listens: %v, %d", g.err, g.status)
+	}
+	list := run("list", "--all")
+	for range starters {
+		for _, s := range <-starts {
+			told := s.got.err == nil && s.got.status == 200 && strings.Contains(s.got.body, `"state":"running"`)
+			if n := strings.Count(list, s.name); told && n != 1 || !told && n != 0 {
+				t.Errorf("%s is there %d times, and the client: %v, %d %s", s.name, n, s.got.err, s.got.status, s.got.body)
+			}
+		}
+	}
+}
+
 // inTime fails the test if something does not become true in time.
 func inTime(t *testing.T, what string, within time.Duration, holds func() bool) {
 	t.Helper()

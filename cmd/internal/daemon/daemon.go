@@ -197,7 +197,15 @@ func serve(o options) error {
 	l := log.New(os.Stderr, "", log.LstdFlags|log.Lmsgprefix)
 	l.SetPrefix(fmt.Sprintf("space-jobd[%d]: ", os.Getpid()))
 	l.Printf("%s follows %s", Version(), root.Path())
-	go mcp.ServeHTTP(ctx, Version(), l)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		mcp.ServeHTTP(ctx, Version(), l)
+	}()
+	defer func() { // whoever has asked something there is answered before the process is gone
+		stop()
+		<-served
+	}()
 	actions, err := api.OpenRoot(path)
 	if err != nil {
 		return err

@@ -133,8 +133,12 @@ func quoted(argv []string) []string {
 
 // decide records what the person said.
 func (s *Server) decide(id string, said sdk.InputResponse) error {
+	r, ok := said.(*sdk.ElicitResult)
+	if !ok { // that is no word of a person
+		return invalid("inputResponses."+answerName, "is missing")
+	}
 	d := api.ApproveRequest{ID: id, Deny: true, Via: api.ViaClient}
-	if r, ok := said.(*sdk.ElicitResult); ok && r.Action == "accept" {
+	if r.Action == "accept" {
 		switch r.Content["decision"] {
 		case answerOnce:
 			d.Deny = false

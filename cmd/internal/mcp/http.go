@@ -30,9 +30,20 @@ const (
 	// newer clients have no session.
 	sessionTimeout = 24 * time.Hour
 
+	// maxSessions is how many there are at once, of all members. One costs some
+	// 30 kB: clients that end without a word leave theirs behind.
+	maxSessions = 256
+
+	// How long what is under way may take when the daemon is told to end. What
+	// waits has its answer at once, what can be cut after lastWords; a start can
+	// not.
+	endsWithin = 5 * time.Second
+
 	// statelessSince is the first version of the protocol without sessions.
 	statelessSince = "2026-07-28"
 	versionHeader  = "Mcp-Protocol-Version"
+	methodHeader   = "Mcp-Method"
+	sessionHeader  = "Mcp-Session-Id"
 )
 
 // ServeHTTP serves every client at a port of 127.0.0.1 and at a Unix socket, until
@@ -77,13 +88,17 @@ func serveHTTP(ctx context.Context, version string, l *log.Logger) error {
 		return err
 	}
 	ReapStarted()
+	e := newEndpoint(actions, version)
+	// The requests have a context of their own: that ctx is done does not end them.
+	requests, cut := context.WithCancel(context.Background())
+	defer cut()
 	server := &http.Server{
-		Handler:           newEndpoint(actions, version),
+		Handler:           e,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          l,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
+		BaseContext:       func(net.Listener) context.Context { return requests },
 	}
 	l.Printf("serves MCP at http://127.0.0.1:%d/mcp", at)
 	failed := make(chan error, 2)
@@ -92,11 +107,64 @@ func serveHTTP(ctx context.Context, version string, l *log.Logger) error {
 		go func() { failed <- server.Serve(local) }()
 	}
 	select {
-	case <-ctx.Done():
-		return server.Close()
 	case err := <-failed:
 		return errors.Join(err, server.Close())
+	case <-ctx.Done():
 	}
+	// Whoever has asked something is answered; who only listens sees the end.
+	tcp.Close()
+	if local != nil {
+		local.Close()
+	}
+	last, cancel := context.WithTimeout(context.Background(), endsWithin)
+	defer cancel()
+	e.end.within(lastWords)
+	select {
+	case <-e.underWay.end():
+	case <-last.Done():
+	}
+	cut()
+	if err := server.Shutdown(last); err != nil && last.Err() != nil {
+		return errors.Join(errors.New("what was under way did not end in time"), server.Close())
+	}
+	return nil
+}
+
+// underWay counts what is to have its answer before the end.
+type underWay struct {
+	mu    sync.Mutex
+	n     int           // guarded by mu
+	ended chan struct{} // nil before the end; closed when nothing is left. Guarded by mu
+}
+
+// begin counts one more, unless the end has begun.
+func (u *underWay) begin() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended != nil {
+		return false
+	}
+	u.n++
+	return true
+}
+
+func (u *underWay) done() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 && u.ended != nil {
+		close(u.ended)
+	}
+}
+
+// end lets nothing begin any more. It is called once.
+func (u *underWay) end() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = make(chan struct{})
+	if u.n == 0 {
+		close(u.ended)
+	}
+	return u.ended
 }
 
 // endpoint lets in who has a token, and hands each member to a server of its own:
@@ -105,6 +173,10 @@ type endpoint struct {
 	actions *api.Actions
 	version string
 	calls   atomic.Uint64
+
+	end      end // of all servers
+	underWay underWay
+	sessions sessions
 
 	mu      sync.Mutex
 	members map[string]*memberEndpoint
@@ -117,7 +189,7 @@ type memberEndpoint struct {
 }
 
 func newEndpoint(actions *api.Actions, version string) *endpoint {
-	return &endpoint{actions: actions, version: version, members: make(map[string]*memberEndpoint)}
+	return &endpoint{actions: actions, version: version, end: newEnd(), sessions: sessions{most: maxSessions, all: make(map[string]*session)}, members: make(map[string]*memberEndpoint)}
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -155,11 +227,30 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Header.Set(callHeader, id)
 	m.server.lives.Store(id, r.Context())
 	defer m.server.lives.Delete(id)
+	// What only listens has no answer that could be missed.
+	if r.Method == http.MethodPost && r.Header.Get(methodHeader) != methodListen {
+		if !e.underWay.begin() {
+			refuseForNow(w, "the daemon ends")
+			return
+		}
+		defer e.underWay.done()
+	}
 	if r.Header.Get(versionHeader) >= statelessSince {
 		m.stateless.ServeHTTP(w, r)
-	} else {
-		m.stateful.ServeHTTP(w, r)
+		return
 	}
+	done, ok := e.sessions.begin(r, m.server)
+	if !ok {
+		refuseForNow(w, fmt.Sprintf("there are %d sessions, and all are in use", e.sessions.most))
+		return
+	}
+	defer func() { done(w.Header().Get(sessionHeader)) }()
+	m.stateful.ServeHTTP(w, r)
+}
+
+func refuseForNow(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
 // member is the server of a member, made at its first request.
@@ -178,6 +269,7 @@ func (e *endpoint) member(name string) (*memberEndpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.end = e.end
 	get := func(*http.Request) *sdk.Server { return s.Server }
 	m := &memberEndpoint{
 		server: s,

@@ -40,6 +40,12 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
 		return
 	}
+	if call.Op != link.Read && call.Op != link.Inbox && call.Op != link.Arrivals { // these wait, and change nothing that is not asked for again
+		if !e.underWay.begin() {
+			panic(http.ErrAbortHandler) // to the child, a connection that is lost: it asks again
+		}
+		defer e.underWay.done()
+	}
 	answer := e.actions.Answer(r.Context(), strings.TrimSpace(token), call)
 	if r.Context().Err() != nil {
 		return // nobody waits for it

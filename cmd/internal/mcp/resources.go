@@ -127,8 +127,10 @@ func (s *Server) subscribed(session sdk.Session) {
 // has been acknowledged.
 const (
 	methodUpdated      = "notifications/resources/updated"
+	methodCall         = "tools/call"
 	methodSubscribe    = "resources/subscribe"
 	methodListen       = "subscriptions/listen"
+	methodElicit       = "elicitation/create"
 	methodAcknowledged = "notifications/subscriptions/acknowledged"
 )
 
@@ -138,6 +140,9 @@ func (s *Server) received(next sdk.MethodHandler) sdk.MethodHandler {
 		if method == methodSubscribe && err == nil {
 			s.subscribed(req.GetSession())
 		}
+		if method == methodCall && err != nil && s.end.leaving.Err() != nil {
+			return failure(errEnds), nil
+		}
 		return res, err
 	}
 }
@@ -146,6 +151,12 @@ func (s *Server) sent(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		if method == methodUpdated && !addressed(req) {
 			return nil, nil
+		}
+		if method == methodElicit { // a person takes their time
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.end.leaving, cancel)()
 		}
 		res, err := next(ctx, method, req)
 		if method == methodAcknowledged {

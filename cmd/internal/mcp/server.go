@@ -106,7 +106,23 @@ func (e *end) patiently(ctx context.Context, ms *int64, call func(context.Contex
 }
 
 // errEnds is the fault of a call that the server had no time for.
-var errEnds = &api.Error{Code: api.Unavailable, Message: "the server ends, and this was under way", Hint: "look how far it came, when a server is there again"}
+var errEnds = &api.Error{Code: api.Unavailable, Message: "the server ends, and has not waited for this to be done", Hint: "when it is there again: look how far this came, or make the call again"}
+
+// session is one of those that there are, or nil.
+func (s *Server) session(id string) *sdk.ServerSession {
+	for session := range s.Sessions() {
+		if session.ID() == id {
+			return session
+		}
+	}
+	return nil
+}
+
+func (s *Server) endSession(id string) {
+	if session := s.session(id); session != nil { // it may have ended by itself
+		_ = session.Close()
+	}
+}
 
 // answer is what an action returned, for the program and for the model.
 type answer struct {
@@ -121,10 +137,7 @@ func (s *Server) tool(call func(context.Context, *sdk.CallToolRequest) (answer, 
 		defer done()
 		a, err := call(ctx, req)
 		if err != nil && ctx.Err() != nil {
-			if s.end.over.Err() != nil {
-				return failure(errEnds), nil
-			}
-			return nil, ctx.Err() // nobody waits for it
+			return nil, ctx.Err() // nobody waits for it, or the server ends
 		}
 		if q := (*question)(nil); errors.As(err, &q) {
 			return q.result(), nil

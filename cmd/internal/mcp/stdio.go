@@ -49,11 +49,10 @@ func (t *answered) Connect(ctx context.Context) (sdk.Connection, error) {
 type countingConn struct {
 	sdk.Connection
 	t       *answered
-	changed chan struct{} // there are fewer, perhaps
+	changed chan struct{} // there are fewer
 
-	mu    sync.Mutex
-	open  map[jsonrpc.ID]bool // requests of the client. Guarded by mu
-	asked int                 // requests to the client: they have no answer any more, once it has hung up. Guarded by mu
+	mu   sync.Mutex
+	open map[jsonrpc.ID]bool // guarded by mu
 }
 
 func (c *countingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
@@ -61,8 +60,12 @@ func (c *countingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	defer cancel()
 	defer context.AfterFunc(c.t.told, cancel)()
 	msg, err := c.Connection.Read(until)
+	if r, ok := msg.(*jsonrpc.Request); ok && err == nil && r.IsCall() && r.Method != methodListen { // which has no answer before the end
+		c.mu.Lock()
+		c.open[r.ID] = true
+		c.mu.Unlock()
+	}
 	if err == nil {
-		c.count(msg, 1)
 		return msg, nil
 	}
 	c.t.leave()
@@ -84,47 +87,23 @@ func (c *countingConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 }
 
 func (c *countingConn) Write(ctx context.Context, msg jsonrpc.Message) error {
-	if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() {
-		c.count(msg, -1)
-		return c.Connection.Write(ctx, msg)
-	}
 	err := c.Connection.Write(ctx, msg)
-	c.count(msg, -1)
+	if r, ok := msg.(*jsonrpc.Response); ok {
+		c.mu.Lock()
+		delete(c.open, r.ID)
+		c.mu.Unlock()
+		select {
+		case c.changed <- struct{}{}:
+		default:
+		}
+	}
 	return err
 }
 
-// count counts a message that was read, 1, or is written, -1.
-func (c *countingConn) count(msg jsonrpc.Message, way int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch m := msg.(type) {
-	case *jsonrpc.Request:
-		switch {
-		case !m.IsCall() || m.Method == methodListen: // which has no answer before the end
-		case way > 0:
-			c.open[m.ID] = true
-		default:
-			c.asked++
-		}
-	case *jsonrpc.Response:
-		if way > 0 {
-			c.asked--
-		} else {
-			delete(c.open, m.ID)
-		}
-	}
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
-// waits reports whether a request waits for its answer, and not for one of the
-// client's.
 func (c *countingConn) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.open) > max(c.asked, 0)
+	return len(c.open) > 0
 }
 
 // sift passes on what are messages, one in a line, and answers what is not.
