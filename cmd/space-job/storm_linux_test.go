@@ -112,7 +112,7 @@ func kill(pid int) {
 func TestNotifyStorm(t *testing.T) {
 	n := *stormN
 	if n == 0 {
-		n = 100
+		n = 50
 		if testing.Short() {
 			n = 30
 		}
