@@ -131,6 +131,22 @@ func TestMachine(t *testing.T) {
 	here.fails(1, "--space", "mine", "start", "-C", "/", "--approval", id, "echo later")
 	here.spaces(map[string]way.Space{"mine": {Exec: []string{"env", "SPACE_JOB_HOME=" + there.root}, Machine: true}})
 	here.run("--space", "mine", "start", "-C", "/", "--approval", id, "echo later")
+	// Nor by one that is refused over there.
+	dir := filepath.Join(t.TempDir(), "dir")
+	for _, key := range [][]string{nil, {"--key", "k"}} {
+		start := append([]string{"--space", "mine", "start", "-C", dir}, key...)
+		id = ask(append(start[3:len(start):len(start)], "echo later")...)
+		approve(id, false)
+		start = append(start, "--approval", id, "echo later")
+		here.fails(2, start...)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		here.run(start...)
+		if err := os.Remove(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestVersions: another version is said, a newer format is read and not written.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"space-job/cmd/internal/api"
 )
 
 // TestAskedThroughClient: where the policy wants a person to be asked, the client
@@ -128,6 +130,80 @@ func TestAskedThroughClient(t *testing.T) {
 	answer = "deny"
 	if res := start(session, map[string]any{"command": "echo free"}); code(res) != "approval_denied" || asked.Load() == nil {
 		t.Errorf("a damaged policy: %v", res)
+	}
+}
+
+// TestApprovalOfFailedStart: a start that fails, and has run nothing, does not use
+// the approval up.
+func TestApprovalOfFailedStart(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	if err := os.MkdirAll(s.root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.root, "policy.json"), []byte(`{"rules":[{"verdict":"ask"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "dir")
+	bin := t.TempDir() // with a runner that cannot be executed
+	program, err := exec.LookPath("space-job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(program)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bin, "space-job"), b, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bin, "space-runner"), []byte("no program"), 0o700)
+	}
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := s.fails(4, "start", "-C", dir, "echo later")
+	_, id, _ := strings.Cut(said, "as request ")
+	id, _, _ = strings.Cut(id, ":")
+	if _, err := s.actions().Approve(api.ApproveRequest{ID: id, Via: api.ViaClient}); err != nil {
+		t.Fatal(err)
+	}
+	start := []string{"start", "-C", dir, "--approval", id, "echo later"}
+	stays := func(why string) {
+		t.Helper()
+		if got := s.run("approvals", "--json"); !strings.Contains(got, `"request":"`+id+`"`) || !strings.Contains(got, `"state":"approved"`) {
+			t.Errorf("%s: %s", why, got)
+		}
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	s.fails(2, start...)
+	stays("the folder is gone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	full := exec.Command("sh", append([]string{"-c", `ulimit -f 1; exec space-job "$@"`, "sh"}, start...)...)
+	full.Env = s.command().Env
+	if out, err := full.CombinedOutput(); err == nil {
+		t.Fatalf("it began: %s", out)
+	}
+	stays("nothing can be written")
+	broken := s.command(start...)
+	broken.Path = filepath.Join(bin, "space-job")
+	if out, err := broken.CombinedOutput(); err == nil || !strings.Contains(string(out), "space-runner") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	stays("the runner is broken")
+	s.run(start...)
+	s.fails(4, start...) // it was used
+	audit, err := os.ReadFile(filepath.Join(s.root, "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, back := strings.Count(string(audit), `"decision":"consume"`), strings.Count(string(audit), `"decision":"put back"`); n != 2 || back != 1 {
+		t.Errorf("consumed %d times, put back %d times: %s", n, back, audit)
 	}
 }
 

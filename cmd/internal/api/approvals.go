@@ -117,9 +117,8 @@ func (a *Actions) asked(member string, names, env []string, cwd string) policy.S
 }
 
 // permit judges a start. It makes nothing, apart from the question that waits for
-// a person and a line of the audit log. use is to be called right before the start
-// is made, and may refuse it still; nil where there is nothing to use up.
-func (a *Actions) permit(req *StartRequest, spec *runner.Spec, cmd *jobdir.Cmd) (use func() error, existing *StartResult, warnings []string, err error) {
+// a person and a line of the audit log. use is nil where there is nothing to use up.
+func (a *Actions) permit(req *StartRequest, spec *runner.Spec, cmd *jobdir.Cmd) (use *approved, existing *StartResult, warnings []string, err error) {
 	p := policy.Load(a.root.Path())
 	if !p.Present() {
 		return nil, nil, nil, nil
@@ -147,7 +146,7 @@ func (a *Actions) permit(req *StartRequest, spec *runner.Spec, cmd *jobdir.Cmd) 
 // permitThere judges a start in another Space, as permit does: by the rules here, for
 // the Space by its name. What the folder is over there is not known here, nor what a
 // program's name stands for. It reports whether a person's word was asked for here.
-func (a *Actions) permitThere(req *StartRequest, names, env []string) (use func() error, warnings []string, asked bool, err error) {
+func (a *Actions) permitThere(req *StartRequest, names, env []string) (use *approved, warnings []string, asked bool, err error) {
 	p := policy.Load(a.root.Path())
 	if !p.Present() && !a.away.space.Machine {
 		return nil, nil, false, nil
@@ -217,9 +216,50 @@ func (a *Actions) judge(p *policy.Policy, s *policy.Start) (d policy.Decision, l
 	return d, line, warnings
 }
 
-// asking is what a start needs that is not simply allowed: a person's word, which use
-// uses up.
-func (a *Actions) asking(d policy.Decision, line policy.Line, s *policy.Start, approval string) (use func() error, err error) {
+// approved is a person's word for a start.
+type approved struct {
+	a        *Actions
+	id       string
+	start    *policy.Start
+	question *policy.Question // nil: it is not used yet
+}
+
+// use uses the word up. It is called right before the start is made, and may refuse
+// it still. Further calls are for the same start, and do nothing.
+func (p *approved) use() error {
+	if p == nil || p.question != nil {
+		return nil
+	}
+	store := p.a.questions()
+	q, err := store.Consume(p.id, p.start, func() error {
+		return store.Audit(policy.Line{Decision: "consume", Request: p.id, Start: *p.start})
+	})
+	if errors.Is(err, policy.ErrNoQuestion) {
+		return &Error{Code: ApprovalRequired, Message: "request " + p.id + " was used by another start, or has expired",
+			Hint: "start it again without it: a person is asked anew", cause: err}
+	}
+	p.question = q
+	return fault(err)
+}
+
+// putBack takes it back: the start has failed with err, and has run nothing.
+func (p *approved) putBack(err error) error {
+	if p == nil || p.question == nil {
+		return err
+	}
+	store := p.a.questions()
+	if bad := store.PutBack(p.question); bad != nil {
+		e := *AsError(err)
+		e.Message += "; request " + p.id + " is used up by this, as it could not be put back: " + bad.Error()
+		return &e
+	}
+	p.question = nil
+	_ = store.Audit(policy.Line{Decision: "put back", Request: p.id, Why: err.Error(), Start: *p.start}) // the disk may be full
+	return err
+}
+
+// asking is what a start needs that is not simply allowed: a person's word.
+func (a *Actions) asking(d policy.Decision, line policy.Line, s *policy.Start, approval string) (use *approved, err error) {
 	store := a.questions()
 	if d.Verdict == policy.Deny {
 		e := &Error{Code: ApprovalDenied, Message: "the policy does not allow this: " + d.Why,
@@ -233,7 +273,7 @@ func (a *Actions) asking(d policy.Decision, line policy.Line, s *policy.Start, a
 	if approval != "" {
 		switch err := store.Check(approval, s); {
 		case err == nil:
-			return func() error { return a.consume(approval, s) }, nil
+			return &approved{a: a, id: approval, start: s}, nil
 		case errors.Is(err, policy.ErrNoQuestion):
 			refused = "there is no request " + approval + ", or it was used, or it has expired; "
 		case errors.Is(err, policy.ErrOther):
@@ -279,20 +319,6 @@ func (a *Actions) askPerson(s policy.Start, line policy.Line, refused string) er
 		e.Hint = "a person does so on a terminal: space-job approvals approve " + q.ID + "; then start it again with --approval " + q.ID + ", within 15 minutes"
 	}
 	return e
-}
-
-// consume uses an approval up.
-func (a *Actions) consume(id string, s *policy.Start) error {
-	store := a.questions()
-	err := store.Consume(id, s)
-	switch {
-	case errors.Is(err, policy.ErrNoQuestion):
-		return &Error{Code: ApprovalRequired, Message: "request " + id + " was used by another start, or has expired",
-			Hint: "start it again without it: a person is asked anew", cause: err}
-	case err != nil:
-		return fault(err)
-	}
-	return fault(store.Audit(policy.Line{Decision: "consume", Request: id, Start: *s}))
 }
 
 // Approvals lists what waits for a person's word, and what has it.

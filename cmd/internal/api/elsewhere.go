@@ -384,16 +384,13 @@ func (a *Actions) startThere(req StartRequest) (StartResult, error) {
 	if asked { // the word was for here
 		ask.Approval = ""
 	}
+	sent := 0
 	c := space.Call{Action: "start", Request: ask, Writes: true, Before: func() error {
-		err := error(nil)
-		if use != nil {
-			err = use()
+		sent++
+		if err := told.claim(); err != nil {
+			return err
 		}
-		use = nil // it is the same start when it is made again
-		if err == nil {
-			err = told.claim()
-		}
-		return err
+		return use.use()
 	}}
 	var started toldStart
 	var answer space.Answer
@@ -409,6 +406,8 @@ func (a *Actions) startThere(req StartRequest) (StartResult, error) {
 	if err != nil {
 		if lost != nil && lost.Sent {
 			told.release()
+		} else if sent == 1 && AsError(err).Code != IO { // it was refused over there, and never lost on its way
+			err = use.putBack(err)
 		}
 		return StartResult{}, err
 	}

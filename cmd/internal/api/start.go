@@ -105,16 +105,23 @@ func (a *Actions) Start(req StartRequest) (StartResult, error) {
 		started = claim.Release
 	}
 	if use != nil {
-		if err := use(); err != nil {
-			return StartResult{}, err
+		last := func(record.ID) error { return use.use() } // of all that can fail before the job is there
+		if spec.Claim == nil {
+			spec.Claim = last
+		} else {
+			spec.Claim = both(spec.Claim, last)
 		}
 	}
 	id, err := runner.Start(spec)
-	if errors.Is(err, syscall.EFBIG) {
-		return StartResult{}, &Error{Code: IO, Message: err.Error(), Hint: "the limit on the size of files is too low: see ulimit -f", cause: err}
-	}
 	if err != nil {
-		return StartResult{}, fault(err)
+		ran := errors.As(err, new(*runner.LockError)) // it may have
+		if errors.Is(err, syscall.EFBIG) {
+			err = &Error{Code: IO, Message: err.Error(), Hint: "the limit on the size of files is too low: see ulimit -f", cause: err}
+		}
+		if err = fault(err); !ran {
+			err = use.putBack(err)
+		}
+		return StartResult{}, err
 	}
 	res := StartResult{Job: id, State: jobdir.Running, Warnings: warnings}
 	if cmd.Notify {

@@ -23,7 +23,7 @@ const (
 // Line is a line of the audit log.
 type Line struct {
 	At       time.Time `json:"at"`
-	Decision string    `json:"decision"` // allow, ask, deny; approve, refuse (by a person); consume; check (no start)
+	Decision string    `json:"decision"` // allow, ask, deny; approve, refuse (by a person); consume; put back (its start failed); check (no start)
 	Verdict  Verdict   `json:"verdict,omitempty"`
 	Rule     int       `json:"rule"` // 0: the default
 	Why      string    `json:"why,omitempty"`
@@ -96,7 +96,9 @@ func add(f *os.File, line []byte) (again bool, err error) {
 			line = append([]byte("\n"), line...) // somebody died, or the disk was full
 		}
 	}
+	crash("audit.write")
 	_, err = f.Write(line)
+	crash("audit.written")
 	return false, err
 }
 

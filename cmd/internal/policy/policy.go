@@ -58,8 +58,9 @@
 // shown, and a salted digest of that and of the values of its variables, as values
 // never reach a file. Changes are made under the lock of approvals/.lock, each by
 // one rename or one removal. A question is decided once. An approval holds for 15
-// minutes, for the very start that was asked about, and is removed before that
-// goes through: once, or if something dies in between, not at all. There are
+// minutes, for the very start that was asked about, and is removed right before that
+// goes through: once, or if something dies in between, not at all. Where the start
+// fails then, having run nothing, it is put back. There are
 // [MaxQuestions] at most; one that nobody decides is gone after a day.
 //
 // # The audit log

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -292,7 +293,12 @@ func (s *Start) legible() bool {
 }
 
 func (s *Store) write(q *Question, sync bool) error {
-	return jobdir.ReplaceFile(s.path(q.ID), jobdir.Line(q), sync)
+	crash("question.write")
+	if err := jobdir.ReplaceFile(s.path(q.ID), jobdir.Line(q), sync); err != nil {
+		return err
+	}
+	crash("question.written")
+	return nil
 }
 
 // List lists the questions, oldest first, and what is wrong with files among them.
@@ -362,20 +368,47 @@ func (s *Store) Check(id string, start *Start) error {
 }
 
 // Consume uses the approval up. Of any number that try, one succeeds. It is gone
-// for good before Consume returns.
-func (s *Store) Consume(id string, start *Start) error {
+// for good before Consume returns. What first says under the lock, before that, can
+// stop it. The question is for [Store.PutBack].
+func (s *Store) Consume(id string, start *Start, first func() error) (*Question, error) {
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.Check(id, start); err != nil {
+		return nil, err
+	}
+	q, err := s.load(id)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		if err := first(); err != nil {
+			return nil, err
+		}
+	}
+	crash("consume.noted")
+	if err := os.Remove(s.path(id)); err != nil {
+		return nil, err
+	}
+	crash("consume.removed")
+	if err := jobdir.SyncDir(filepath.Join(s.Root.Path(), Dir)); err != nil {
+		return nil, err
+	}
+	crash("consume.synced")
+	return q, nil
+}
+
+// PutBack takes back that an approval was used: the start has failed, and has run
+// nothing. It holds no longer than it would have.
+func (s *Store) PutBack(q *Question) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := s.Check(id, start); err != nil {
-		return err
-	}
-	if err := os.Remove(s.path(id)); err != nil {
-		return err
-	}
-	return jobdir.SyncDir(filepath.Join(s.Root.Path(), Dir))
+	return s.write(q, true)
 }
 
 // Sweep removes what has expired, and what writers that were killed have left.
@@ -461,6 +494,9 @@ func (s *Store) AddRule(q *Question, verdict Verdict) (number int, err error) {
 	}
 	at := len(p.Rules)
 	if d := p.Decide(start.Request()); d.Rule > 0 {
+		if reflect.DeepEqual(p.Rules[d.Rule-1], r) { // somebody died before the question was decided
+			return d.Rule, nil
+		}
 		at = d.Rule - 1
 	}
 	p.Rules = slices.Insert(p.Rules, at, r)
@@ -474,5 +510,10 @@ func (s *Store) AddRule(q *Question, verdict Verdict) (number int, err error) {
 	if err := e.Encode(p); err != nil {
 		return 0, err
 	}
-	return at + 1, jobdir.ReplaceFile(filepath.Join(s.Root.Path(), File), b.Bytes(), true)
+	crash("rule.write")
+	if err := jobdir.ReplaceFile(filepath.Join(s.Root.Path(), File), b.Bytes(), true); err != nil {
+		return 0, err
+	}
+	crash("rule.written")
+	return at + 1, nil
 }

@@ -60,7 +60,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	var state *StateError
-	if err := s.Consume(q.ID, &start); !errors.As(err, &state) || state.State != Pending {
+	if _, err := s.Consume(q.ID, &start, nil); !errors.As(err, &state) || state.State != Pending {
 		t.Errorf("a pending one is used: %v", err)
 	}
 	var decided, used atomic.Int32
@@ -79,7 +79,7 @@ func TestOnce(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			start, other := deploy(), &Store{s.Root, s.Now}
-			if err := other.Consume(q.ID, &start); err == nil {
+			if _, err := other.Consume(q.ID, &start, nil); err == nil {
 				used.Add(1)
 			} else if !errors.Is(err, ErrNoQuestion) {
 				t.Errorf("%d: %v", i, err)
@@ -90,7 +90,7 @@ func TestOnce(t *testing.T) {
 	if decided.Load() != 1 || used.Load() != 1 {
 		t.Errorf("decided %d times, used %d times", decided.Load(), used.Load())
 	}
-	if err := s.Consume(q.ID, &start); !errors.Is(err, ErrNoQuestion) {
+	if _, err := s.Consume(q.ID, &start, nil); !errors.Is(err, ErrNoQuestion) {
 		t.Errorf("replayed: %v", err)
 	}
 }
@@ -119,13 +119,13 @@ func TestOther(t *testing.T) {
 	} {
 		start := deploy()
 		change(&start)
-		if err := s.Consume(q.ID, &start); !errors.Is(err, ErrOther) {
+		if _, err := s.Consume(q.ID, &start, nil); !errors.Is(err, ErrOther) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	start := deploy()
 	start.Values = []string{"TOKEN=secret", "PATH=/bin"} // in another order
-	if err := s.Consume(q.ID, &start); err != nil {
+	if _, err := s.Consume(q.ID, &start, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -142,11 +142,11 @@ func TestTimes(t *testing.T) {
 	}
 	was := *now
 	*now = now.Add(time.Second)
-	if err := s.Consume(q.ID, &start); !errors.Is(err, ErrNoQuestion) {
+	if _, err := s.Consume(q.ID, &start, nil); !errors.Is(err, ErrNoQuestion) {
 		t.Errorf("after 15 minutes: %v", err)
 	}
 	*now = was.Add(-time.Hour)
-	if err := s.Consume(q.ID, &start); !errors.Is(err, ErrNoQuestion) {
+	if _, err := s.Consume(q.ID, &start, nil); !errors.Is(err, ErrNoQuestion) {
 		t.Errorf("with the clock set back: %v", err)
 	}
 	*now = was.Add(2 * Holds)
@@ -160,7 +160,7 @@ func TestTimes(t *testing.T) {
 	if again := ask(t, s, start); again.ID != q.ID || again.State != Denied {
 		t.Errorf("%+v", again)
 	}
-	if err := s.Consume(q.ID, &start); !errors.As(err, new(*StateError)) {
+	if _, err := s.Consume(q.ID, &start, nil); !errors.As(err, new(*StateError)) {
 		t.Errorf("a denied one is used: %v", err)
 	}
 	*now = now.Add(Holds)
@@ -237,7 +237,7 @@ func TestTampered(t *testing.T) {
 		if err := do(); err != nil {
 			t.Fatal(name, err)
 		}
-		if err := s.Consume(q.ID, &start); err == nil {
+		if _, err := s.Consume(q.ID, &start, nil); err == nil {
 			t.Errorf("%s: used", name)
 		}
 		if _, err := s.Answer(q.ID, true, Who{}, "terminal", nil); err == nil {
@@ -266,7 +266,7 @@ func TestTampered(t *testing.T) {
 		if ValidID(id) {
 			t.Errorf("%q is an id", id)
 		}
-		if err := s.Consume(id, &start); !errors.Is(err, ErrNoQuestion) {
+		if _, err := s.Consume(id, &start, nil); !errors.Is(err, ErrNoQuestion) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
