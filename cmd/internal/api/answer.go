@@ -105,6 +105,7 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		if err == nil && args.FollowMS > 0 {
 			_, err = a.holder(token) // it may have been revoked meanwhile
 		}
+		res.fit(args.After != nil)
 		return res, res.Warnings, err
 	case link.Claims:
 		res, err := as.ThreadClaims()
@@ -124,6 +125,10 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		res, err := as.Inbox(ctx, InboxRequest{Take: args.Take, FollowMS: args.FollowMS})
 		if err == nil && args.FollowMS > 0 && !args.Take {
 			_, err = a.holder(token)
+		}
+		if n := fitting(res.Items, itemBytes); n < len(res.Items) {
+			res.Warnings = append(res.Warnings, "the inbox has "+strconv.Itoa(len(res.Items)-n)+" items more, which are newer than these")
+			res.Items = res.Items[:n]
 		}
 		if res.Items == nil {
 			res.Items = []thread.Item{}
@@ -213,7 +218,44 @@ func (a *Actions) arrivals(ctx context.Context, member string, known []string, f
 			res.Items = append(res.Items, it)
 		}
 	}
+	res.Items = res.Items[:fitting(res.Items, itemBytes)] // the others come when these are known
 	return res, fault(err)
+}
+
+// maxAnswer is about how long an answer may be in JSON, which package carrier
+// reads at once.
+const maxAnswer = 8 << 20
+
+// fitting is how many of a list fit into an answer: one at least.
+func fitting[T any](list []T, size func(*T) int) int {
+	room := maxAnswer
+	for i := range list {
+		if room -= size(&list[i]); room < 0 && i > 0 {
+			return i
+		}
+	}
+	return len(list)
+}
+
+func textBytes(s string) int         { return 6*len(s) + 1<<10 } // at most, with what stands around it
+func itemBytes(it *thread.Item) int  { return textBytes(it.Text) }
+func entryBytes(e *thread.Entry) int { return textBytes(e.Text) }
+
+// fit leaves out what does not fit into an answer: what comes after the rest, or
+// before it.
+func (r *ThreadResult) fit(after bool) {
+	if after {
+		if n := fitting(r.Entries, entryBytes); n < len(r.Entries) {
+			r.Entries = r.Entries[:n]
+			r.Cursor = r.Entries[n-1].Seq
+		}
+		return
+	}
+	slices.Reverse(r.Entries)
+	if n := fitting(r.Entries, entryBytes); n < len(r.Entries) {
+		r.Entries, r.HasMoreBefore = r.Entries[:n], true
+	}
+	slices.Reverse(r.Entries)
 }
 
 // maxHops is more than any chain has.

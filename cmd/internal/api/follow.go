@@ -192,6 +192,7 @@ func (h *hub) run(t *thread.Thread, at int64) {
 func (h *hub) body(after int64, n int) []byte {
 	first := sort.Search(len(h.entries), func(i int) bool { return h.entries[i].seq > after })
 	list := h.entries[first:]
+	n = min(n, fitting(list, func(e *hubEntry) int { return len(e.json) }))
 	whole := len(list) <= n
 	if !whole {
 		list = list[:n]

@@ -588,3 +588,72 @@ func TestForgedJobEnd(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
+
+// TestLongAnswers: what a child asks for comes in pieces that can be carried,
+// however long posts and inboxes are.
+func TestLongAnswers(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	longest := 0
+	child.Carry(func(ctx context.Context, r link.Request) (link.Answer, error) {
+		a := parent.Answer(ctx, r.Token, r.Call)
+		longest = max(longest, len(a.Result))
+		return a, nil
+	})
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err == nil {
+		_, err = child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 200
+	text := "@ann " + strings.Repeat("\x01", thread.MaxPost-5) // six bytes each in JSON
+	for range n {
+		if _, err := parent.thread().Post(thread.Post{Author: thread.Author{Member: "boss", Kind: thread.Person}, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := context.Background()
+	read := func(req ThreadRequest) ThreadResult {
+		t.Helper()
+		res, err := child.ThreadRead(ctx, req)
+		if err != nil || len(res.Entries) == 0 {
+			t.Fatalf("%d entries, %v", len(res.Entries), err)
+		}
+		return res
+	}
+	for _, follow := range []int64{0, 1000} {
+		for after := int64(0); after < n; {
+			res := read(ThreadRequest{After: &after, N: 1000, FollowMS: follow})
+			if res.Entries[0].Seq != after+1 || res.Cursor != after+int64(len(res.Entries)) {
+				t.Fatalf("after %d: from %d, %d entries, cursor %d", after, res.Entries[0].Seq, len(res.Entries), res.Cursor)
+			}
+			after = res.Cursor
+		}
+	}
+	if res := read(ThreadRequest{N: 1000}); res.Cursor != n || res.Entries[len(res.Entries)-1].Seq != n || !res.HasMoreBefore {
+		t.Errorf("%d entries up to %d", len(res.Entries), res.Cursor)
+	}
+	ann, err := child.As("ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inbox, err := ann.Inbox(ctx, InboxRequest{})
+	if err != nil || len(inbox.Items) == 0 || inbox.Items[0].Seq != 1 || len(inbox.Warnings) != 1 {
+		t.Errorf("%d items, %q, %v", len(inbox.Items), inbox.Warnings, err)
+	}
+	var known []string
+	for len(known) < n {
+		items, open, err := child.ArrivalsAbove(ctx, "ann", known)
+		if err != nil || len(items) == 0 || len(open) != n {
+			t.Fatalf("%d items, %d open, %v", len(items), len(open), err)
+		}
+		for _, it := range items {
+			known = append(known, it.ID)
+		}
+	}
+	if longest > maxAnswer+maxAnswer/8 {
+		t.Errorf("an answer of %d bytes", longest)
+	}
+}

@@ -178,6 +178,8 @@ type endpoint struct {
 	underWay underWay
 	sessions sessions
 
+	linkWithin time.Duration
+
 	mu      sync.Mutex
 	members map[string]*memberEndpoint
 }
@@ -189,7 +191,7 @@ type memberEndpoint struct {
 }
 
 func newEndpoint(actions *api.Actions, version string) *endpoint {
-	return &endpoint{actions: actions, version: version, end: newEnd(), sessions: sessions{most: maxSessions, all: make(map[string]*session)}, members: make(map[string]*memberEndpoint)}
+	return &endpoint{actions: actions, version: version, linkWithin: linkWithin, end: newEnd(), sessions: sessions{most: maxSessions, all: make(map[string]*session)}, members: make(map[string]*memberEndpoint)}
 }
 
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {

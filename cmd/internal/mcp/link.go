@@ -6,11 +6,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"space-job/cmd/internal/link"
 )
 
-const maxLinkBody = 1 << 20
+const (
+	maxLinkBody = 1 << 20
+	linkWithin  = 15 * time.Second // a call is read, and an answer written
+)
 
 // serveLink answers the calls of those who have joined the thread from other
 // Spaces: see package link. A browser sends none, and has no token.
@@ -24,21 +28,29 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a call is POSTed", http.StatusMethodNotAllowed)
 		return
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLinkBody))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	var call link.Call
-	if err := json.Unmarshal(b, &call); err != nil {
-		http.Error(w, "the body is no call: "+err.Error(), http.StatusBadRequest)
-		return
-	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="space-job"`)
 		http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
 		return
+	}
+	token = strings.TrimSpace(token)
+	// Whoever calls is not let wait as long as it likes, with what is read of it or
+	// written to it in memory. How long an answer takes is another matter.
+	limits := http.NewResponseController(w)
+	var call link.Call
+	_ = limits.SetReadDeadline(time.Now().Add(e.linkWithin))
+	if _, _, ok := link.SplitSecret(token); ok { // else it is refused, whatever it asks for
+		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLinkBody))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_ = limits.SetReadDeadline(time.Time{})
+		if err := json.Unmarshal(b, &call); err != nil {
+			http.Error(w, "the body is no call: "+err.Error(), http.StatusBadRequest)
+			return
+		}
 	}
 	if call.Op != link.Read && call.Op != link.Inbox && call.Op != link.Arrivals { // these wait, and change nothing that is not asked for again
 		if !e.underWay.begin() {
@@ -46,7 +58,7 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		}
 		defer e.underWay.done()
 	}
-	answer := e.actions.Answer(r.Context(), strings.TrimSpace(token), call)
+	answer := e.actions.Answer(r.Context(), token, call)
 	if r.Context().Err() != nil {
 		return // nobody waits for it
 	}
@@ -57,5 +69,8 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // no write for the end of it
+	_ = limits.SetWriteDeadline(time.Now().Add(e.linkWithin))
 	_, _ = w.Write(body)
+	_ = limits.Flush()
+	_ = limits.SetWriteDeadline(time.Time{})
 }

@@ -1,10 +1,12 @@
 package mcp
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -336,5 +339,40 @@ func TestRemovedMemberIsOut(t *testing.T) {
 	}
 	if got := status(); got != http.StatusForbidden {
 		t.Errorf("who was one: %d", got)
+	}
+}
+
+// TestLinkWaitsForNobody: who calls and does not say what, or does not read the
+// answer, is let go.
+func TestLinkWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	actions, err := api.OpenRoot(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEndpoint(actions, "test")
+	e.linkWithin = 50 * time.Millisecond
+	s := httptest.NewServer(e)
+	t.Cleanup(s.Close)
+	for _, c := range []struct{ token, want string }{
+		{"none", "it is none of a member"},
+		{strings.Repeat("a", 16) + "." + strings.Repeat("b", 48), "timeout"},
+	} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.WriteString(conn, "POST /link HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+c.token+"\r\nContent-Length: 10\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", c.want, err)
+		}
+		if b, err := io.ReadAll(res.Body); !strings.Contains(string(b), c.want) {
+			t.Errorf("%s, %v; want %s", b, err, c.want)
+		}
 	}
 }

@@ -34,6 +34,8 @@ const (
 	maxAnswer    = 16 << 20
 )
 
+var errTooLong = fmt.Errorf("its answer is longer than %d MiB", maxAnswer>>20)
+
 // client keeps connections open: a daemon calls again and again.
 var client = &http.Client{
 	Transport: &http.Transport{
@@ -97,11 +99,18 @@ func overHTTP(ctx context.Context, url string, r link.Request) (link.Answer, err
 		return link.Answer{}, &link.UnreachableError{Sent: dialled, Err: pathless(err)}
 	}
 	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	what := func() string { return "what answers there is no space-job (HTTP status " + res.Status + ")" }
+	if res.StatusCode != http.StatusOK { // whatever a proxy says in JSON
+		return link.Answer{}, &link.UnreachableError{Sent: true, Err: errors.New(what())}
+	}
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err == nil && len(b) > maxAnswer {
+		err = errTooLong
+	}
 	if err != nil {
 		return link.Answer{}, &link.UnreachableError{Sent: true, Err: pathless(err)}
 	}
-	return parse(b, func() string { return "what answers there is no space-job (HTTP status " + res.Status + ")" })
+	return parse(b, what)
 }
 
 // parse reads an answer; otherwise says what it is when it is none.
