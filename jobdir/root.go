@@ -158,6 +158,29 @@ func (r *Root) Create() error {
 	return nil
 }
 
+// Forget removes what Create has made, and a file, where nothing else is in it.
+func (r *Root) Forget(file string) error {
+	entries, err := os.ReadDir(r.path)
+	if err != nil {
+		return err
+	}
+	dirs := r.dirs()
+	for _, e := range entries {
+		if path := filepath.Join(r.path, e.Name()); e.Name() != file && path != dirs[1] && path != dirs[2] {
+			return nil
+		}
+	}
+	for _, dir := range dirs[1:] {
+		if err := syscall.Rmdir(dir); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(filepath.Join(r.path, file)); err != nil {
+		return err
+	}
+	return syscall.Rmdir(r.path)
+}
+
 // MakeDir makes a directory below the root with mode 0700, whatever the umask,
 // and returns its path. One that is there and is a symbolic link, or that others
 // could have written, is refused.

@@ -657,3 +657,124 @@ func TestLongAnswers(t *testing.T) {
 		t.Errorf("an answer of %d bytes", longest)
 	}
 }
+
+// TestArrivalsAfterJoin: who waits for its inbox when its Space joins or leaves
+// goes on with the one that it has then.
+func TestArrivalsAfterJoin(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	if _, err := child.MemberAdd(MemberRequest{Name: "ann", Kind: thread.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	news := make(chan string, 10)
+	ended := make(chan error, 1)
+	go func() { ended <- child.Arrivals(ctx, "ann", func() { news <- "news" }) }()
+	mention := func(a *Actions) {
+		t.Helper()
+		if _, err := a.thread().Post(thread.Post{Author: thread.Author{Member: "boss", Kind: thread.Person}, Text: "@ann x"}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-news:
+		case err := <-ended:
+			t.Fatalf("it has ended: %v", err)
+		case <-ctx.Done():
+			t.Fatal("nothing is told")
+		}
+	}
+	// Once it is known to wait: what was there before is no news.
+	for waits := false; !waits; {
+		if _, err := child.thread().Post(thread.Post{Author: thread.Author{Member: "boss", Kind: thread.Person}, Text: "@ann x"}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-news:
+			waits = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	for range 2 {
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		var res JoinResult
+		if err == nil {
+			res, err = child.Join(ctx, JoinRequest{Link: v.Link, Member: "ann"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(res.Warnings, "\n"), "the inbox that ann had here") {
+			t.Errorf("%q", res.Warnings)
+		}
+		mention(parent)
+		if _, err := child.Leave(ctx, "", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestNotJoined: who joins is told who in its Space has not.
+func TestNotJoined(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	if _, err := child.MemberAdd(MemberRequest{Name: "carol", Kind: thread.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"bob", "carol"} {
+		v, err := parent.Invite(InviteRequest{Address: testAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: name})
+		if said := strings.Contains(strings.Join(res.Warnings, "\n"), "not joined: carol."); err != nil || said != (name == "bob") {
+			t.Errorf("%q, %v", res.Warnings, err)
+		}
+	}
+}
+
+// TestRefusedJoinLeavesNoRoot: nor what was there before any the worse.
+func TestRefusedJoinLeavesNoRoot(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	cut := false
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err == nil {
+		_, err = parent.Uninvite(v.Invite)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, away := range map[string]bool{"refused": false, "not reached": true} {
+		root := filepath.Join(t.TempDir(), "root")
+		child, err := OpenRoot(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut = away
+		child.Carry(carryTo(parent, &cut))
+		if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err == nil {
+			t.Fatal("it has joined")
+		}
+		if _, err := os.Lstat(root); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: the root is there: %v", name, err)
+		}
+	}
+	there := newRootActions(t)
+	cut = false
+	there.Carry(carryTo(parent, &cut))
+	if _, err := there.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err == nil {
+		t.Fatal("it has joined")
+	}
+	if _, err := os.Lstat(there.root.Path()); err != nil {
+		t.Errorf("%v", err)
+	}
+}

@@ -390,11 +390,16 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	} else if len(children) > 0 {
 		return res, &Error{Code: Conflict, Message: "members of other Spaces have joined the thread of this one: it cannot join another", Hint: "see who: space-job thread invites; space-job member revoke --all ends that"}
 	}
+	_, err = os.Lstat(a.root.Path())
+	fresh := errors.Is(err, fs.ErrNotExist)
 	unlock, err := a.lockJoin()
 	if err != nil {
 		return res, err
 	}
 	defer unlock()
+	if fresh {
+		defer a.forgetRoot()
+	}
 	p, err := a.parent()
 	if err != nil {
 		return res, err
@@ -499,7 +504,44 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	if end, err := t.End(); err == nil && end > 0 {
 		res.Warnings = append(res.Warnings, "the thread of this Space, "+strconv.FormatInt(end, 10)+" entries, is not shown as long as it has joined another; thread leave brings it back")
 	}
+	res.Warnings = append(res.Warnings, p.leftBehind(req.Member)...)
 	return res, nil
+}
+
+// leftBehind are warnings about inboxes here, when a member has joined: its own is
+// that of the parent now, and those of others are not.
+func (p *parent) leftBehind(joined string) (warnings []string) {
+	all, err := p.a.thread().Members()
+	if err != nil {
+		return nil
+	}
+	var others []string
+	for _, m := range all {
+		items, err := p.a.thread().Inbox(m.Name)
+		if err != nil {
+			continue
+		}
+		switch {
+		case m.Name == joined && len(items) > 0:
+			warnings = append(warnings, "the inbox that "+m.Name+" had here, "+strconv.Itoa(len(items))+" items, is not shown as long as it has joined; thread leave brings it back")
+		case p.token(m.Name) == "" && (m.Kind == thread.Agent || len(items) > 0):
+			others = append(others, m.Name)
+		}
+	}
+	if len(others) > 0 {
+		warnings = append(warnings, "not joined: "+strings.Join(others, ", ")+". What is in an inbox here stays there, and who is in the parent's thread is told nothing of them; an agent joins by a link of its own")
+	}
+	return warnings
+}
+
+// forgetRoot removes a root that was made for a join, if there is nothing in it.
+func (a *Actions) forgetRoot() {
+	for _, name := range []string{joinFile, pendingFile} {
+		if _, err := os.Lstat(a.path(name)); !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+	_ = a.root.Forget(joinLock)
 }
 
 // lockJoin waits for others who join or leave.
