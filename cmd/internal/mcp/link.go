@@ -39,8 +39,10 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 	// written to it in memory. How long an answer takes is another matter.
 	limits := http.NewResponseController(w)
 	var call link.Call
-	_ = limits.SetReadDeadline(time.Now().Add(e.linkWithin))
-	if _, _, ok := link.SplitSecret(token); ok { // else it is refused, whatever it asks for
+	if _, _, ok := link.SplitSecret(token); !ok { // it is refused, whatever it asks for
+		_ = limits.SetReadDeadline(time.Now())
+	} else {
+		_ = limits.SetReadDeadline(time.Now().Add(e.linkWithin))
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLinkBody))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
