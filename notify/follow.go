@@ -49,8 +49,8 @@ var soon = time.Unix(0, 1)
 // writes down the jobs that are lost, runs the wakers of mentions, and prunes
 // once an hour.
 //
-// It returns nil when ctx is done, and an error where it cannot begin or the root
-// has been removed.
+// It returns nil when ctx is done, and an error where it cannot begin, or where the
+// root or its lock has been removed: then another may follow.
 func Follow(ctx context.Context, root *jobdir.Root, h Hooks) error {
 	f, err := newFollower(root, h)
 	if err != nil {
@@ -90,7 +90,8 @@ type follower struct {
 	jobs    map[jobdir.ID]*followed // that have an entry
 	fresh   []jobdir.ID             // entries that may not be durable yet
 	syncing bool
-	gone    bool // the root has been removed
+	lock    os.FileInfo // that of the daemon, nil where there is none
+	gone    bool        // the root has been removed, and there may be another in its place
 	results chan func()
 	work    sync.WaitGroup // sinks, wakers, a prune
 
@@ -157,6 +158,7 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 		slow: slowSweep, keepOpen: spareDescriptors(),
 		backoff: func(attempts int) time.Duration { return Backoff(attempts, rand.Float64) },
 	}
+	f.lock, _ = os.Lstat(lockPath(root))
 	f.thread.Warn = func(line string) { f.say("thread: %s", line) }
 	_, wakes := f.thread.Dirs()
 	below, err := filepath.Rel(root.Path(), wakes)
@@ -261,6 +263,13 @@ func (f *follower) look() {
 
 // step does what is due, and returns when to come again at the latest.
 func (f *follower) step(ctx context.Context, now time.Time) time.Time {
+	if f.lock != nil { // or a root that was removed and made anew would be followed twice
+		there, err := os.Lstat(lockPath(f.root))
+		f.gone = errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(f.lock, there)
+		if f.gone {
+			return now
+		}
+	}
 	if !now.Before(f.sweepAt) {
 		f.sweep(now)
 		f.sweepAt = now.Add(f.slow)
@@ -332,7 +341,7 @@ func (f *follower) keep(ctx context.Context) {
 func (f *follower) sweep(now time.Time) {
 	f.watch.refresh()
 	f.wakesDirty = true
-	if f.gone = !exists(f.root.Path()); f.gone {
+	if f.gone = f.gone || !exists(f.root.Path()); f.gone {
 		return // nobody will come to this root any more
 	}
 	if err := f.sweepOutbox(now); err != nil {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -57,5 +60,38 @@ func TestWithoutDaemonProgram(t *testing.T) {
 	}
 	if out, err := start("doctor"); err != nil || !strings.Contains(out, "start --notify is refused") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestRootMadeAnew: a root that is removed under its daemon and made again at the same
+// path has one daemon, the new one, so nobody is told of anything twice.
+func TestRootMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	s.run("daemon", "--detach")
+	var old struct{ PID int }
+	b, err := os.ReadFile(filepath.Join(s.root, "daemon.lock"))
+	if err == nil {
+		err = json.Unmarshal(b, &old)
+	}
+	if err == nil && old.PID > 1 { // which may be slow to see it
+		err = syscall.Kill(old.PID, syscall.SIGSTOP)
+		defer func() { _ = syscall.Kill(old.PID, syscall.SIGKILL) }()
+	}
+	if err == nil {
+		err = os.RemoveAll(s.root)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.run("member", "add", "ann", "--kind", "agent", "--wake-command", "cat >>"+s.wokenFile())
+	job := s.run("start", "--notify", "--member", "ann", "true")
+	s.await("the wake", s.woken, job)
+	if err := syscall.Kill(old.PID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s.await("the end of the first daemon", func() string { return fmt.Sprint(syscall.Kill(old.PID, 0)) }, syscall.ESRCH.Error())
+	if got := s.woken(); got != job {
+		t.Errorf("woken for %q", got)
 	}
 }
