@@ -70,7 +70,9 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	wait := func(why string) (PostResult, error) {
 		w := waitingPost{Member: who.Member, Op: op, Args: args, At: p.a.now().UTC()}
 		if err := p.a.keepPost(&w); err != nil {
-			return PostResult{}, err
+			e := *AsError(err)
+			e.Message = why + "; and it cannot be kept here: " + e.Message
+			return PostResult{}, &e
 		}
 		p.a.wakeDaemon()
 		return PostResult{
@@ -86,11 +88,13 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	if unlock == nil {
 		return wait("earlier posts are being sent")
 	}
-	_, err = p.bringPosts(ctx, nil)
+	var said []string
+	_, err = p.bringPosts(ctx, func(line string) { said = append(said, line) })
 	if err == nil {
 		res.Warnings, err = p.call(ctx, token, op, args, &res)
 		if err == nil || !retried(err) {
 			unlock()
+			res.Warnings = append(said, res.Warnings...)
 			return res, err
 		}
 	}

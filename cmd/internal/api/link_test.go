@@ -778,3 +778,67 @@ func TestRefusedJoinLeavesNoRoot(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestOddParent: what answers a join and is no parent is not joined.
+func TestOddParent(t *testing.T) {
+	t.Parallel()
+	other := newRootActions(t)
+	v, err := other.Invite(InviteRequest{Address: testAddress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{`{}`, `{"member":"bob","space":"x"}`, `{"member":"ann","space":"a\u001b[2Jb"}`, `[1]`} {
+		child := newRootActions(t)
+		child.Carry(func(context.Context, link.Request) (link.Answer, error) {
+			return link.Answer{Result: json.RawMessage(answer)}, nil
+		})
+		if _, err := child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"}); err == nil {
+			t.Errorf("%s: it has joined", answer)
+		}
+		if _, err := child.thread().Member("ann"); !errors.Is(err, thread.ErrNoMember) {
+			t.Errorf("%s: a member was made: %v", answer, err)
+		}
+		if p, err := child.parent(); p != nil || err != nil {
+			t.Errorf("%s: %+v, %v", answer, p, err)
+		}
+	}
+}
+
+// TestPostNotKept: a post that is neither in the parent nor kept is an error that
+// says both, and one that the parent refuses later is told of by who brings it.
+func TestPostNotKept(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err == nil {
+		_, err = child.Join(context.Background(), JoinRequest{Link: v.Link, Member: "ann"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut = true
+	if _, err := child.ThreadPost(PostRequest{Member: "ann", Text: "@ann myself"}); err != nil {
+		t.Fatal(err)
+	}
+	cut = false
+	res, err := child.ThreadPost(PostRequest{Member: "ann", Text: "x"})
+	if err != nil || !strings.Contains(strings.Join(res.Warnings, "\n"), "is set aside in") {
+		t.Errorf("%q, %v", res.Warnings, err)
+	}
+	child.Carry(func(context.Context, link.Request) (link.Answer, error) { // and meanwhile there is no room for it
+		err := os.RemoveAll(child.path(postsDir))
+		if err == nil {
+			err = os.WriteFile(child.path(postsDir), nil, 0o600)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return link.Answer{}, &link.UnreachableError{Err: errors.New("connection refused")}
+	})
+	_, err = child.ThreadPost(PostRequest{Member: "ann", Text: "y"})
+	if err == nil || !strings.Contains(err.Error(), "connection refused; and it cannot be kept here: ") {
+		t.Errorf("%v", err)
+	}
+}

@@ -482,6 +482,9 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 		}
 		return res, err
 	}
+	if got.Member != req.Member || !thread.ValidName(got.Space) { // it would stand in each message
+		return res, &Error{Code: Unavailable, Message: "what answers at " + p.show() + " is no space-job", Hint: "ask whoever made the link where it is to lead"}
+	}
 	if missing {
 		if _, err := t.AddMember(thread.Member{Name: req.Member, Kind: thread.Agent}); err != nil {
 			return res, fault(err)
