@@ -161,7 +161,7 @@ func threadJoinCommand() *command {
 		about: []string{
 			"NAME, an agent, takes part in the thread of the Space that made the link, the parent; it is added here where it is no member yet. From then on thread, claims, inbox and the messages of ended jobs of this Space are the parent's; jobs, sinks and what wakes NAME stay here. With - the link is read from standard input.",
 			"Where the parent cannot be reached, posts wait in the outbox and are posted once, in order, when it can; reads and claims fail and say so. Address and token are in join.json in the root, which only you can read.",
-			"A link that was used, has expired, was revoked, is of another Space or is damaged is refused, and nothing changes. A join that was interrupted is gone on with by the same command. More members of this Space join by links of their own.",
+			"A link that leads over an exec prefix has that program run here, now and for each call: take links from those only whom you would let do that. A link that was used, has expired, was revoked, is of another Space or is damaged is refused, and nothing changes. A join that was interrupted is gone on with by the same command. More members of this Space join by links of their own.",
 		},
 		examples: []example{
 			{"space-job thread join 'space-job:http://127.0.0.1:7411#...' --member bob", ""},
