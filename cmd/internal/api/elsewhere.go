@@ -599,7 +599,8 @@ func (a *Actions) waitThere(ctx context.Context, req WaitRequest) (WaitResult, e
 		end = time.Now().Add(req.Timeout)
 	}
 	ask := askWait{Format: jobdir.Format, Jobs: req.Jobs, Any: req.Any}
-	for {
+	for early := 0; ; {
+		began := time.Now()
 		wait := time.Duration(0)
 		if !req.Look {
 			wait = longPoll
@@ -618,6 +619,21 @@ func (a *Actions) waitThere(ctx context.Context, req WaitRequest) (WaitResult, e
 		res := WaitResult(told)
 		if !stillRun(told.Jobs, req.Any) || req.Look || !end.IsZero() && !time.Now().Before(end) {
 			return res, nil
+		}
+		if time.Since(began) >= wait/2 {
+			early = 0
+			continue
+		}
+		// It does not wait over there: asked at once again and again, it would cost both sides a core.
+		pause := min(firstPause<<min(early, 5), lastPause)
+		if !end.IsZero() {
+			pause = min(pause, max(time.Until(end), 0))
+		}
+		early++
+		select {
+		case <-ctx.Done():
+			return WaitResult{}, ctx.Err()
+		case <-a.away.pause(pause):
 		}
 	}
 }

@@ -152,3 +152,26 @@ func FuzzRequest(f *testing.F) {
 		_ = decodeRequest([]byte(command), &got, &got.Format, writes)
 	})
 }
+
+// TestWaitThereThatDoesNotWait: a Space that answers at once that a job runs is asked
+// after longer and longer pauses.
+func TestWaitThereThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	a, _ := behind(t, `echo '{"space_job":"v1","format":1}'; read l; echo '{"result":{"jobs":[{"job":"j6c1f0a2b9d3e","state":"running"}],"code":0}}'`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var pauses []time.Duration
+	a.away.pause = func(d time.Duration) <-chan time.Time {
+		if pauses = append(pauses, d); len(pauses) == 3 {
+			cancel()
+			return nil
+		}
+		over := make(chan time.Time)
+		close(over)
+		return over
+	}
+	_, err := a.Wait(ctx, WaitRequest{Jobs: []string{"j6c1f0a2b9d3e"}, Timeout: 10 * time.Second})
+	if want := []time.Duration{firstPause, 2 * firstPause, 4 * firstPause}; err == nil || !reflect.DeepEqual(pauses, want) {
+		t.Errorf("%v, pauses %v", err, pauses)
+	}
+}

@@ -170,6 +170,7 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	for i, w := range waits {
 		ids[i] = string(w.Job)
 	}
+	began := time.Now()
 	res, err := there.Wait(ctx, api.WaitRequest{Jobs: ids, Any: true, Timeout: waitAtOnce})
 	if err != nil && api.AsError(err).Code != api.NotFound {
 		return e.old(ctx, waits, err)
@@ -205,6 +206,9 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 		if err := e.tell(ctx, w, m); err != nil {
 			return append(left, waits[i:]...), err
 		}
+	}
+	if len(left) == len(waits) && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
+		return left, &api.Error{Code: api.IO, Message: "space " + space + ": a wait there was over, and none of its jobs has ended"}
 	}
 	return left, nil
 }
