@@ -213,7 +213,11 @@ func (w *Wait) Note(root *jobdir.Root, why string) error {
 	return w.save(root)
 }
 
+// save writes down what is known of a wait, unless it is over.
 func (w *Wait) save(root *jobdir.Root) error {
+	if !exists(waitPath(root, w.ID)) {
+		return nil
+	}
 	return jobdir.ReplaceFile(waitPath(root, w.ID), jobdir.Line(w), true)
 }
 

@@ -34,6 +34,9 @@ var (
 	daemonCrash func(point string)
 	//go:linkname notifyCrash space-job/notify.testOnlyCrash
 	notifyCrash func(point string)
+	// How long the daemon looks for a start elsewhere whose answer never came.
+	//go:linkname undoneAfter space-job/cmd/internal/daemon.undoneAfter
+	undoneAfter time.Duration
 )
 
 // armed is a program that dies, as by kill -9, at the step that the file beside
@@ -49,6 +52,7 @@ func armed(main func()) func() {
 			}
 		}
 		apiCrash, daemonCrash, notifyCrash = at, at, at
+		undoneAfter = time.Second
 		main()
 	}
 }

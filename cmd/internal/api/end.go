@@ -116,6 +116,9 @@ func (a *Actions) EndMessage(job jobdir.ID) (notify.Message, error) {
 	if res.Message == nil {
 		return notify.Message{}, notify.ErrNotEnded
 	}
+	if res.Job != job {
+		return notify.Message{}, &Error{Code: IO, Message: "space " + a.Space() + ": asked for job " + string(job) + ", it tells of " + shown(string(res.Job))}
+	}
 	res.describe()
 	m := notify.Message{
 		Key: notify.KeyOf(job), Job: job, State: res.State, ExitCode: res.ExitCode, DurationMS: res.DurationMS,

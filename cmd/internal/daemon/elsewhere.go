@@ -20,7 +20,12 @@ const (
 	waitAtOnce   = time.Minute        // of one wait over there: what is lost without a word is noticed then
 	maxAwayPause = time.Minute        // between two tries to reach a Space
 	givenUpAfter = 9 * 24 * time.Hour // no root keeps a job that long after its end
+	findAgain    = 2 * time.Second    // a job whose start may be under way still
 )
+
+// undoneAfter is how long after a start was asked for its job may appear: more than
+// a call takes that is waited for. Tests have less.
+var undoneAfter = 2 * time.Minute
 
 // elsewhere is what the daemon of a root does about jobs of other Spaces that
 // somebody here is to be told of: it waits for them over there, one wait for each
@@ -88,12 +93,14 @@ func (e *elsewhere) run(ctx context.Context, news <-chan os.Signal) {
 func (e *elsewhere) follow(ctx context.Context, space string, changed <-chan []notify.Wait) {
 	var waits []notify.Wait
 	failed, said := 0, ""
+	over := map[jobdir.ID]bool{} // what changed may have from before it was
 	for {
 		if len(waits) == 0 {
 			select {
 			case <-ctx.Done():
 				return
-			case waits = <-changed:
+			case next := <-changed:
+				waits = merge(nil, next, over)
 			}
 			continue
 		}
@@ -111,8 +118,11 @@ func (e *elsewhere) follow(ctx context.Context, space string, changed <-chan []n
 		}()
 		left, err := e.round(round, space, waits)
 		cancel()
+		for _, w := range waits {
+			over[w.ID] = !slices.ContainsFunc(left, func(l notify.Wait) bool { return l.ID == w.ID })
+		}
 		if waits = left; <-news {
-			waits = merge(waits, next)
+			waits = merge(waits, next, over)
 			err = nil
 		}
 		if ctx.Err() != nil {
@@ -140,14 +150,15 @@ func (e *elsewhere) follow(ctx context.Context, space string, changed <-chan []n
 			return
 		case next := <-changed: // somebody has just been there
 			timer.Stop()
-			waits = merge(waits, next)
+			waits = merge(waits, next, over)
 		case <-timer.C:
 		}
 	}
 }
 
 // merge is what is still waited for of next, with what is known of it.
-func merge(known, next []notify.Wait) []notify.Wait {
+func merge(known, next []notify.Wait, over map[jobdir.ID]bool) []notify.Wait {
+	next = slices.DeleteFunc(next, func(w notify.Wait) bool { return over[w.ID] })
 	for i, w := range next {
 		if at := slices.IndexFunc(known, func(k notify.Wait) bool { return k.ID == w.ID }); at >= 0 && w.Job == "" {
 			next[i] = known[at]
@@ -163,8 +174,15 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	if err != nil {
 		return e.old(ctx, waits, err)
 	}
-	if waits, err = e.find(there, waits); err != nil || len(waits) == 0 {
-		return e.old(ctx, waits, err)
+	waits, left, err = e.find(there, waits)
+	if err != nil {
+		return e.old(ctx, append(waits, left...), err)
+	}
+	if len(waits) == 0 {
+		if len(left) > 0 && !sleep(ctx, findAgain) {
+			err = ctx.Err()
+		}
+		return left, err
 	}
 	ids := make([]string, len(waits))
 	for i, w := range waits {
@@ -173,8 +191,9 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	began := time.Now()
 	res, err := there.Wait(ctx, api.WaitRequest{Jobs: ids, Any: true, Timeout: waitAtOnce})
 	if err != nil && api.AsError(err).Code != api.NotFound {
-		return e.old(ctx, waits, err)
+		return e.old(ctx, append(left, waits...), err)
 	}
+	untold := error(nil)
 	ended := map[jobdir.ID]bool{}
 	for _, j := range res.Jobs {
 		ended[j.Job] = j.State != jobdir.Running
@@ -203,11 +222,15 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 			left = append(left, w)
 			continue
 		}
-		if err := e.tell(ctx, w, m); err != nil {
-			return append(left, waits[i:]...), err
+		if err := e.tell(ctx, w, m); err != nil { // which is in the way of no other
+			untold = err
+			left = append(left, w)
 		}
 	}
-	if len(left) == len(waits) && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
+	if untold != nil {
+		return left, untold
+	}
+	if len(left) >= len(waits) && !slices.ContainsFunc(waits, func(w notify.Wait) bool { return ended[w.Job] }) && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
 		return left, &api.Error{Code: api.IO, Message: "space " + space + ": a wait there was over, and none of its jobs has ended"}
 	}
 	return left, nil
@@ -228,36 +251,38 @@ func (e *elsewhere) lookAt(there *api.Actions, w notify.Wait) (m notify.Message,
 	return w.Unknown("the Space " + w.Space + " has no such job any more"), true, nil
 }
 
-// find asks for the jobs of starts whose answer never came. One that has none was
-// not done.
-func (e *elsewhere) find(there *api.Actions, waits []notify.Wait) (known []notify.Wait, err error) {
+// find asks for the jobs of starts whose answer never came. One that has none is
+// asked for again, as it may be on its way still; after undoneAfter it was not done.
+func (e *elsewhere) find(there *api.Actions, waits []notify.Wait) (known, pending []notify.Wait, err error) {
 	var list []api.Entry
 	for i, w := range waits {
-		if w.Job == "" && list == nil {
+		if w.Job != "" {
+			known = append(known, w)
+			continue
+		}
+		if list == nil {
 			res, err := there.List(api.ListRequest{All: true})
 			if err != nil {
-				return append(known, waits[i:]...), err
+				return known, append(pending, waits[i:]...), err
 			}
 			list = res.Jobs
 		}
-		if w.Job == "" {
-			at := slices.IndexFunc(list, func(j api.Entry) bool { return j.Key != nil && *j.Key == w.Key })
-			if at < 0 {
-				e.log.Printf("jobs elsewhere: a start in the Space %s was not done: no job there has its key %s", w.Space, w.Key)
-				err = w.Over(e.root)
-			} else {
-				err = w.Found(e.root, list[at].Job)
-			}
-			if err != nil {
-				return append(known, waits[i:]...), err
-			}
-			if at < 0 {
-				continue
-			}
+		at := slices.IndexFunc(list, func(j api.Entry) bool { return j.Key != nil && *j.Key == w.Key })
+		switch {
+		case at >= 0:
+			err = w.Found(e.root, list[at].Job)
+			known = append(known, w)
+		case time.Since(w.CreatedAt) < undoneAfter:
+			pending = append(pending, w)
+		default:
+			e.log.Printf("jobs elsewhere: a start in the Space %s was not done: no job there has its key %s", w.Space, w.Key)
+			err = w.Over(e.root)
 		}
-		known = append(known, w)
+		if err != nil {
+			return known, append(pending, waits[i+1:]...), err
+		}
 	}
-	return known, nil
+	return known, pending, nil
 }
 
 // old gives up those of waits that no answer can be expected of any more, and passes
