@@ -158,7 +158,11 @@ func newFollower(root *jobdir.Root, h Hooks) (*follower, error) {
 		slow: slowSweep, keepOpen: spareDescriptors(),
 		backoff: func(attempts int) time.Duration { return Backoff(attempts, rand.Float64) },
 	}
-	f.lock, _ = os.Lstat(lockPath(root))
+	if h.Lock != nil { // that which is held, and not what has its name by now
+		if f.lock, err = h.Lock.file.Stat(); err != nil {
+			return nil, err
+		}
+	}
 	f.thread.Warn = func(line string) { f.say("thread: %s", line) }
 	_, wakes := f.thread.Dirs()
 	below, err := filepath.Rel(root.Path(), wakes)

@@ -47,6 +47,7 @@ type SinkConfig struct {
 type Hooks struct {
 	Sink    func(SinkConfig) Sink                                   // where a configured sink leads
 	Wake    func(context.Context, thread.Member, thread.Item) error // runs a member's waker
+	Lock    *Lock                                                   // which the caller holds; nil: nobody else can follow the root
 	Desktop func(context.Context, Message) error                    // shows a person a notification
 	Parent  func() (*Parent, error)                                 // the thread that the root has joined, nil where it has none
 	Back    <-chan struct{}                                         // a parent that could not be reached can be again; may be nil

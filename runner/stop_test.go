@@ -30,6 +30,16 @@ func wantGone(t testing.TB, pids ...int) {
 	}
 }
 
+// becomes waits until a process executes a program. While it begins to, its
+// environment cannot be read, by which it is found where the runner adopts no orphans.
+func becomes(t testing.TB, pid int, program string) {
+	t.Helper()
+	waitFor(t, "process "+strconv.Itoa(pid)+" to be "+program, func() bool {
+		p, ok := readProcess(pid)
+		return ok && p.comm == program
+	})
+}
+
 func TestS1EscapedGrandchild(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
@@ -37,6 +47,7 @@ func TestS1EscapedGrandchild(t *testing.T) {
 	s.Cwd = r.path
 	j := r.start(s)
 	grandchild := pidIn(t, filepath.Join(r.path, "gc"))
+	becomes(t, grandchild, "sleep")
 	child := j.process().ChildPID
 	began := time.Now()
 	if e := j.cancel(); e.State != record.Cancelled || e.ExitCode != nil || e.Left != 0 || e.Error != "" {
@@ -59,6 +70,7 @@ func TestS1Orphan(t *testing.T) {
 	s.Cwd = r.path
 	j := r.start(s)
 	orphan := pidIn(t, filepath.Join(r.path, "gc"))
+	becomes(t, orphan, "sleep")
 	j.ask()
 	j.wantState(record.Cancelled)
 	wantGone(t, orphan)

@@ -213,7 +213,7 @@ func serve(o options) error {
 	actions.Carry(carrier.Do)
 	h := hooks(root, l)
 	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}, back: make(chan struct{}, 1)}
-	h.Parent, h.Back = c.parent, c.back
+	h.Parent, h.Back, h.Lock = c.parent, c.back, lock
 	go c.run(ctx, news)
 	away := &elsewhere{actions: actions, root: root, thread: thread.Open(root), hooks: h, log: l}
 	go away.run(ctx, awayNews)
