@@ -243,7 +243,7 @@ func TestS3ForkBomb(t *testing.T) {
 	o.Processes = 60
 	j := r.storm(uid, o)[0]
 	j.logHas("boom\n")
-	waitFor(t, "the bomb", func() bool { return len(r.processes()) > 30 })
+	waitFor(t, "the bomb", func() bool { return len(r.processes()) > 20 })
 	if e := j.cancel(); e.State != record.Cancelled || e.Left != 0 || e.Error != "" {
 		t.Errorf("exit is %+v", e)
 	}
