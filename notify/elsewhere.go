@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -170,19 +169,8 @@ func Waits(root *jobdir.Root, aside func(line string)) ([]Wait, error) {
 	return all, err
 }
 
-func waitIDs(root *jobdir.Root) (ids []jobdir.ID, err error) {
-	err = inDir(filepath.Join(outboxDir(root), elsewhereDir), func(fd int) error {
-		return record.EachName(fd, func(name []byte) {
-			if id, ok := record.ParseID(string(name)); ok {
-				ids = append(ids, id)
-			}
-		})
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	slices.Sort(ids)
-	return ids, err
+func waitIDs(root *jobdir.Root) ([]jobdir.ID, error) {
+	return idsIn(filepath.Join(outboxDir(root), elsewhereDir))
 }
 
 // lockedNow reports whether somebody holds what has the path, or has replaced it

@@ -455,9 +455,13 @@ func syncEntries(root *jobdir.Root, ids []jobdir.ID) error {
 }
 
 // outboxIDs are the jobs that have an entry, oldest first.
-func outboxIDs(root *jobdir.Root) ([]jobdir.ID, error) {
+func outboxIDs(root *jobdir.Root) ([]jobdir.ID, error) { return idsIn(outboxDir(root)) }
+
+// idsIn are the ids that files of a directory have for a name, oldest first; none
+// where there is no directory.
+func idsIn(dir string) ([]jobdir.ID, error) {
 	var ids []jobdir.ID
-	err := inDir(outboxDir(root), func(fd int) error {
+	err := inDir(dir, func(fd int) error {
 		return record.EachName(fd, func(name []byte) {
 			if id, ok := record.ParseID(string(name)); ok {
 				ids = append(ids, id)

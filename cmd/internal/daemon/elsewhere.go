@@ -230,7 +230,8 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	if untold != nil {
 		return left, untold
 	}
-	if len(left) >= len(waits) && !slices.ContainsFunc(waits, func(w notify.Wait) bool { return ended[w.Job] }) && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
+	none := !slices.ContainsFunc(waits, func(w notify.Wait) bool { return ended[w.Job] })
+	if none && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
 		return left, &api.Error{Code: api.IO, Message: "space " + space + ": a wait there was over, and none of its jobs has ended"}
 	}
 	return left, nil
