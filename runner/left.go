@@ -26,7 +26,7 @@ func Left(dir string) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	procs, err := find()
+	procs, _, err := find()
 	return public(procs), err
 }
 
@@ -38,10 +38,13 @@ func StopLeft(ctx context.Context, dir string) (stopped int, remaining []Process
 	if err != nil {
 		return 0, nil, err
 	}
-	if rest, err := find(); err != nil || len(rest) == 0 {
+	if rest, _, err := find(); err != nil || len(rest) == 0 {
 		return 0, nil, err
 	}
-	s := newStopper(time.Now(), func() ([]process, bool) { procs, _ := find(); return procs, true })
+	s := newStopper(time.Now(), func() ([]process, bool) {
+		procs, sure, err := find()
+		return procs, sure || err != nil
+	})
 	for !s.turn(time.Now()) {
 		if err := sleep(ctx, time.Until(s.next)); err != nil {
 			return 0, public(s.rest), err
@@ -62,7 +65,7 @@ func public(procs []process) []Process {
 }
 
 // leftOf is how the leftovers of the job in dir are found.
-func leftOf(dir string) (find func() ([]process, error), err error) {
+func leftOf(dir string) (find func() (live []process, sure bool, err error), err error) {
 	d, err := record.Open(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
@@ -73,11 +76,12 @@ func leftOf(dir string) (find func() ([]process, error), err error) {
 		s.session, s.from = p.ChildPID, p.ChildStart
 		s.runner = process{pid: p.RunnerPID, start: p.RunnerStart}
 	}
-	return func() ([]process, error) {
+	return func() (live []process, sure bool, err error) {
 		all, ok := everyProcess()
 		if !ok {
-			return nil, &fs.PathError{Op: "look for processes in", Path: "/proc", Err: unix.ENOENT}
+			return nil, false, &fs.PathError{Op: "look for processes in", Path: "/proc", Err: unix.ENOENT}
 		}
-		return s.among(all, markOf), nil
+		live, sure = s.among(all, markOf)
+		return live, sure, nil
 	}, nil
 }

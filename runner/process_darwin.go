@@ -80,6 +80,12 @@ func (r *supervisor) tree() (live []process, sure bool) { return r.treeByMarks()
 // that is refused is the runner's to record.
 func checkProcesses() error { return nil }
 
+// runsCode reports whether a process has not ended.
+func (p process) runsCode() bool {
+	now, ok := readProcess(p.pid)
+	return ok && now.start == p.start && !now.zombie
+}
+
 // firstEnvironment is what a process was executed with, "" where it may not be
 // read. The kernel's answer holds the number of arguments, the program's path,
 // padding, the arguments and then the environment.

@@ -105,7 +105,7 @@ func (r *supervisor) tree() (live []process, sure bool) {
 		return r.treeByMarks()
 	}
 	s := search{id: r.id, root: r.root}
-	return below(unix.Getpid(), func(p process) bool { return s.apart(p, markOf(p.pid)) })
+	return below(unix.Getpid(), func(p process) membership { return s.of(p, markOf(p.pid)) })
 }
 
 // group is what can be reached where there is no /proc: the command's process
@@ -119,14 +119,14 @@ func (r *supervisor) group() (live []process, sure bool) {
 }
 
 // below is every live process below a process, in no order, without those that
-// skip names and what is below them. It is sure of that unless somebody ended
+// are apart and what is below them. It is sure of that unless somebody ended
 // during the look: what such a process left has another parent by now, whose
 // children may have been listed before. A chain of processes that each fork the
 // next and go would otherwise be overlooked.
-func below(pid int, skip func(process) bool) (live []process, sure bool) {
+func below(pid int, of func(process) membership) (live []process, sure bool) {
 	kids, ok := childrenOf(pid)
 	if !ok {
-		return belowByScan(pid, skip)
+		return belowByScan(pid, of)
 	}
 	sure = true
 	for len(kids) > 0 {
@@ -137,7 +137,11 @@ func below(pid int, skip func(process) bool) (live []process, sure bool) {
 			sure = false
 			continue
 		}
-		if skip(p) {
+		switch of(p) {
+		case apart:
+			continue
+		case expiring:
+			sure = false
 			continue
 		}
 		live = append(live, p)
@@ -156,22 +160,12 @@ func childrenOf(pid int) (kids []int, ok bool) {
 	if testOnlyNoChildren {
 		return nil, false
 	}
-	path := "/proc/" + strconv.Itoa(pid) + "/task"
-	dir, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return nil, false
-	}
-	defer unix.Close(dir)
 	buf := make([]byte, 4096)
-	_ = record.EachName(dir, func(name []byte) {
-		tid := string(name)
-		if tid[0] < '0' || tid[0] > '9' {
-			return
-		}
+	eachThread("/proc/"+strconv.Itoa(pid), func(thread string) bool {
 		for { // a list longer than the buffer is read whole, or it could be cut
-			b, err := record.ReadFile(unix.AT_FDCWD, path+"/"+tid+"/children", buf)
+			b, err := record.ReadFile(unix.AT_FDCWD, thread+"/children", buf)
 			if err != nil {
-				return
+				return true
 			}
 			ok = true
 			if len(b) == len(buf) {
@@ -183,14 +177,14 @@ func childrenOf(pid int) (kids []int, ok bool) {
 					kids = append(kids, n)
 				}
 			}
-			return
+			return true
 		}
 	})
 	return kids, ok
 }
 
 // belowByScan is below for a kernel without /proc/PID/task/*/children.
-func belowByScan(root int, skip func(process) bool) (live []process, sure bool) {
+func belowByScan(root int, of func(process) membership) (live []process, sure bool) {
 	all, sure := everyProcess()
 	sure = sure && withParents(all)
 	kids := map[int][]process{}
@@ -201,10 +195,14 @@ func belowByScan(root int, skip func(process) bool) (live []process, sure bool) 
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		switch {
-		case p.zombie:
+		if p.zombie {
 			sure = false
-		case !skip(p):
+			continue
+		}
+		switch of(p) {
+		case expiring:
+			sure = false
+		case ours:
 			live = append(live, p)
 			queue = append(queue, kids[p.pid]...)
 		}
@@ -310,25 +308,28 @@ func threadsOf(uid int) (n uint64) {
 }
 
 // firstEnvironment is what a process was executed with, "" where it may not be
-// read.
+// read. Its memory is that of all its threads: the main one may have ended alone,
+// and is the first of them to lose it when all do.
 func firstEnvironment(pid int) string {
 	path := "/proc/" + strconv.Itoa(pid)
-	buf := make([]byte, 16<<10)
-	blank := 0
-	for {
-		b, err := record.ReadFile(unix.AT_FDCWD, path+"/environ", buf)
-		switch {
-		case err != nil:
-			return ""
-		case len(b) == 0 && blank < blankTries && hasProgram(path):
-			if isExecuting(path) {
-				time.Sleep(time.Millisecond)
+	for blank := 0; ; blank++ {
+		environ, err := environOf(path)
+		if environ != "" || err == unix.EACCES || err == unix.EPERM {
+			return environ
+		}
+		memory := false
+		eachThread(path, func(thread string) bool {
+			if environ, _ = environOf(thread); environ != "" {
+				return false
 			}
-			blank++
-		case len(b) < len(buf) || len(buf) >= 4<<20:
-			return string(b)
-		default:
-			buf = make([]byte, 4*len(buf))
+			memory = memory || hasMemory(thread)
+			return true
+		})
+		if environ != "" || !memory || blank == blankTries {
+			return environ
+		}
+		if isExecuting(path) {
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
@@ -339,12 +340,63 @@ func firstEnvironment(pid int) string {
 // would be missed then.
 const blankTries = 10
 
-// hasProgram reports whether a process is not one of the kernel's own, and has not
-// ended.
-func hasProgram(path string) bool {
-	var b [1]byte
-	_, err := unix.Readlink(path+"/exe", b[:])
-	return err == nil
+// environOf reads the environment of a process or thread.
+func environOf(path string) (string, error) {
+	buf := make([]byte, 16<<10)
+	for {
+		b, err := record.ReadFile(unix.AT_FDCWD, path+"/environ", buf)
+		if err != nil {
+			return "", err
+		}
+		if len(b) < len(buf) || len(buf) >= 4<<20 {
+			return string(b), nil
+		}
+		buf = make([]byte, 4*len(buf))
+	}
+}
+
+// hasMemory reports whether a thread has not let go of its memory. That is the
+// first thing it does when it ends, and long before it is a zombie if there is
+// much.
+func hasMemory(path string) bool {
+	var buf [1024]byte
+	b, err := record.ReadFile(unix.AT_FDCWD, path+"/stat", buf[:])
+	if err != nil {
+		return false
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	return len(f) > 20 && f[20] != "0"
+}
+
+// runsCode reports whether a process has not ended, and is not about to.
+func (p process) runsCode() bool {
+	now, ok := readProcess(p.pid)
+	if !ok || now.start != p.start || now.zombie {
+		return false
+	}
+	memory := false
+	eachThread("/proc/"+strconv.Itoa(p.pid), func(thread string) bool {
+		memory = hasMemory(thread)
+		return !memory
+	})
+	return memory
+}
+
+// eachThread calls f with the directory of each thread of a process, until one
+// call reports false.
+func eachThread(path string, f func(path string) bool) {
+	path += "/task"
+	dir, err := record.Open(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	on := true
+	_ = record.EachName(dir, func(name []byte) {
+		if on && name[0] >= '0' && name[0] <= '9' {
+			on = f(path + "/" + string(name))
+		}
+	})
 }
 
 // isExecuting reports whether a process is in the middle of an execve, or has

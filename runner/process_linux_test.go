@@ -17,7 +17,7 @@ import (
 	"space-job/jobdir/record"
 )
 
-func init() { roles["blocked"] = blockedRole }
+func init() { roles["blocked"], roles["fat"] = blockedRole, fatRole }
 
 // blockedRole executes a command with every signal blocked.
 func blockedRole(args []string) int {
@@ -355,7 +355,7 @@ func TestBelowByScan(t *testing.T) {
 	r := newRoot(t)
 	j := r.sh(`(sleep 777 & sleep 777 & wait) & setsid sleep 777 & wait`)
 	runner := j.process().RunnerPID
-	none := func(process) bool { return false }
+	none := func(process) membership { return ours }
 	var a, b []process
 	waitFor(t, "the tree", func() bool {
 		a, _ = below(runner, none)
@@ -371,6 +371,74 @@ func TestBelowByScan(t *testing.T) {
 			break
 		}
 	}
+}
+
+// A process that belongs elsewhere is not taken for the job's own when it ends:
+// long before it is a zombie it has no environment any more. The more memory it
+// has, the longer that takes.
+func TestApartWhileItEnds(t *testing.T) {
+	t.Parallel()
+	r := newRoot(t)
+	other := r.sh("true")
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), roleEnv+"=fat", record.EnvHome+"="+r.path, record.EnvJob+"="+string(other.id))
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	s := search{id: string(record.NewID(time.Now())), root: r.path}
+	var looks, late int
+	of := func(p process) membership {
+		if p.pid != c.Process.Pid {
+			return apart
+		}
+		looks++
+		m := markOf(p.pid)
+		if m.blank {
+			late++
+		}
+		return s.of(p, m)
+	}
+	look := func() (live []process) {
+		live, _ = below(os.Getpid(), of)
+		return live
+	}
+	if live := look(); len(live) > 0 || looks != 1 {
+		t.Fatalf("before: %v, seen %d times", live, looks)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if live := look(); len(live) > 0 {
+			t.Errorf("taken for the job's: %v", live)
+			break
+		}
+		if p, ok := readProcess(c.Process.Pid); !ok || p.zombie {
+			break
+		}
+	}
+	t.Logf("%d looks, %d of them while it ended", looks, late)
+	_ = c.Wait()
+}
+
+// fatRole takes memory, says so, and stays.
+func fatRole([]string) int {
+	const size = 128 << 20
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_POPULATE)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	b[0] = 1
+	fmt.Println("fat")
+	select {}
 }
 
 // TestEnvironmentDuringExec: a process that executes one program after another

@@ -69,15 +69,28 @@ func (s *search) other(m mark) bool {
 	return unix.Lstat(root+"/"+record.Jobs+"/"+m.job, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
 }
 
-// apart reports whether a process is none of the job's, nor what is below it:
-// it began as part of another job, or is the daemon of a root, which any command
-// of a job may have been the one to start. A daemon's environment names its root
-// and no job.
-func (s *search) apart(p process, m mark) bool {
-	if m.job == "" && path.IsAbs(m.root) && record.IsDaemon(m.root, p.pid, p.start) {
-		return true
+// membership is whether a process is one of the job's.
+type membership int
+
+const (
+	ours     membership = iota
+	apart               // it is not, nor is what is below it
+	expiring            // it runs no code any more, and its children have, or get, another parent
+)
+
+// of is the membership of a process below one of the job's. One is apart if it
+// began as part of another job, or is the daemon of a root, which any command of
+// a job may have been the one to start: a daemon's environment names its root and
+// no job. What says nothing may be about to end, and its environment be gone
+// already, so that this cannot be told any more, and need not be.
+func (s *search) of(p process, m mark) membership {
+	switch {
+	case m.job == "" && path.IsAbs(m.root) && record.IsDaemon(m.root, p.pid, p.start), s.other(m):
+		return apart
+	case m.blank && !p.runsCode():
+		return expiring
 	}
-	return s.other(m)
+	return ours
 }
 
 func (s *search) bears(m mark) bool {
@@ -86,8 +99,9 @@ func (s *search) bears(m mark) bool {
 
 // among is every live process of the job that can be found: those that bear its
 // id, those of the command's session, and what is below either. Other jobs, the
-// daemon, and what is below them are left out.
-func (s *search) among(all []process, look func(pid int) mark) (live []process) {
+// daemon, and what is below them are left out. It is not sure of that where
+// somebody has ended meanwhile.
+func (s *search) among(all []process, look func(pid int) mark) (live []process, sure bool) {
 	marks := map[int]mark{}
 	at := func(pid int) mark {
 		m, ok := marks[pid]
@@ -97,6 +111,7 @@ func (s *search) among(all []process, look func(pid int) mark) (live []process) 
 		}
 		return m
 	}
+	sure = true
 	session := s.ownSession(all, at)
 	runs := slices.ContainsFunc(all, func(p process) bool { return s.isRunner(p) })
 	kids := map[int][]process{}
@@ -114,16 +129,25 @@ func (s *search) among(all []process, look func(pid int) mark) (live []process) 
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		if seen[p.pid] || s.apart(p, at(p.pid)) {
+		if seen[p.pid] {
 			continue
 		}
 		seen[p.pid] = true
+		membership := ours
 		if !p.zombie {
+			membership = s.of(p, at(p.pid))
+		}
+		switch {
+		case membership == apart:
+			continue
+		case membership == expiring:
+			sure = false
+		case !p.zombie:
 			live = append(live, p)
 		}
 		queue = append(queue, kids[p.pid]...)
 	}
-	return live
+	return live, sure
 }
 
 // ownSession is the command's session if it is still that: its number may have
@@ -168,5 +192,6 @@ func (r *supervisor) treeByMarks() (live []process, sure bool) {
 	all, sure := everyProcess()
 	sure = sure && withParents(all)
 	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true}
-	return s.among(all, markOf), sure
+	live, surely := s.among(all, markOf)
+	return live, sure && surely
 }

@@ -410,17 +410,9 @@ func TestWireHTTPStop(t *testing.T) {
 			`"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"wire","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}},`, 1)
 		modern <- ask("POST", call, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "tools/call", "Mcp-Name", "space_job")
 	}()
-	cancel := make(chan got, 1)
-	go func() {
-		cancel <- ask("POST", toolCall(2, `{"action":"cancel","job":"`+deaf+`"}`), "Mcp-Session-Id", session)
-	}()
 	listen := make(chan got, 1)
 	go func() { listen <- ask("GET", "", "Mcp-Session-Id", session) }()
 	inTime(t, "both watch", 20*time.Second, func() bool { return watches(daemon) >= before+2 })
-	inTime(t, "it is cancelled", 20*time.Second, func() bool {
-		info, err := os.Stat(filepath.Join(w.root, "jobs", deaf, "cancel"))
-		return err == nil && info.Size() > 0
-	})
 
 	// Jobs are started all the while, under names that tell them apart.
 	const starters = 4
@@ -451,6 +443,15 @@ func TestWireHTTPStop(t *testing.T) {
 	for range starters {
 		<-began
 	}
+	// The last of all: the deaf job is killed soon.
+	cancel := make(chan got, 1)
+	go func() {
+		cancel <- ask("POST", toolCall(2, `{"action":"cancel","job":"`+deaf+`"}`), "Mcp-Session-Id", session)
+	}()
+	inTime(t, "it is cancelled", 20*time.Second, func() bool {
+		info, err := os.Stat(filepath.Join(w.root, "jobs", deaf, "cancel"))
+		return err == nil && info.Size() > 0
+	})
 	run("daemon", "stop")
 	stopped = true
 	for name, c := range map[string]chan got{"a follow": follow, "a follow of today": modern} {
