@@ -34,7 +34,6 @@ type supervisor struct {
 	blind     bool   // there is no /proc: processes cannot be looked at
 
 	// Written by the main goroutine before it rings, read by the loop.
-	running   atomic.Bool   // the command has been started
 	status    atomic.Uint64 // leaderEnded | the command's wait status
 	childless atomic.Bool   // no process of the job was left after the command's end
 
@@ -73,31 +72,12 @@ func Main() {
 		r.leave()
 	}
 	spareThreads(spares)
-	r.arm()
 	r.start()
 	crash("run.pid")
 	raiseLimits()
-	r.running.Store(true)
-	r.ev.ring()
+	go Roomy(r.loop)
 	r.reap()
 	select {} // the loop ends the process
-}
-
-// arm brings the loop into its first wait, on a thread of its own, before there
-// is a job: one that eats up the processes its user may have would otherwise
-// leave the Go runtime without the threads it still needs, which ends it. When
-// the loop sleeps in the kernel with this goroutine ready, the runtime has found
-// that it can take the processor from a thread there.
-func (r *supervisor) arm() {
-	asleep := make(chan struct{})
-	go func() {
-		close(asleep)
-		for !r.running.Load() {
-			r.ev.wait(-1, -1)
-		}
-		Roomy(r.loop)
-	}()
-	<-asleep
 }
 
 // spares is how many threads a runner has besides those that it is known to need.
@@ -108,23 +88,29 @@ func (r *supervisor) arm() {
 // runner nearly always, with two now and then, with three never in sixty tries.
 const spares = 4
 
-// spareThreads makes threads while there may be some. One that was needed once
-// stays, as the runtime ends none. A goroutine that waits on a thread of its own
-// hands the processor to another one, at once: a wait in the kernel would be
-// noticed only after a while.
+// spareThreads makes threads, n and the one that the loop needs, before there is
+// a job: one that eats up the processes its user may have would otherwise leave
+// the Go runtime without those it still needs, which ends it. A thread that was
+// needed once stays, as the runtime ends none. A goroutine that waits on a thread
+// of its own hands the processor to another one, at once: a wait in the kernel
+// would be noticed only after a while. Each of n starts the next; the last hands
+// it to one more, which brings it back to the main thread.
 func spareThreads(n int) {
 	var through sync.WaitGroup
-	gate := make(chan struct{})
-	for range n {
-		asleep := make(chan struct{})
-		through.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			close(asleep)
-			<-gate
-		})
-		<-asleep
+	all, gate := make(chan struct{}), make(chan struct{})
+	var wait func(n int)
+	wait = func(n int) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if n > 1 {
+			through.Go(func() { wait(n - 1) })
+		} else {
+			close(all)
+		}
+		<-gate
 	}
+	through.Go(func() { wait(n) })
+	<-all
 	close(gate)
 	through.Wait()
 }
@@ -269,14 +255,15 @@ func (r *supervisor) reap() {
 			return
 		case pid == r.child:
 			// Who is already dead is collected first: often that is everybody.
-			for {
-				if n, err := unix.Wait4(-1, nil, waitAll|unix.WNOHANG, nil); n <= 0 && err != unix.EINTR {
-					r.childless.Store(err == unix.ECHILD && r.subreaper)
-					break
-				}
+			for err == nil && pid > 0 || err == unix.EINTR {
+				pid, err = unix.Wait4(-1, nil, waitAll|unix.WNOHANG, nil)
 			}
+			r.childless.Store(err == unix.ECHILD && r.subreaper)
 			r.status.Store(leaderEnded | uint64(uint32(ws)))
 			r.ev.ring()
+			if err == unix.ECHILD {
+				return
+			}
 		case r.wantReaps.Load():
 			r.ev.ring()
 		}
