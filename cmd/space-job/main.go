@@ -4,6 +4,9 @@
 // for and stops them. See space-job help.
 package main
 
-import "space-job/cmd/internal/cli"
+import (
+	"space-job/cmd/internal/cli"
+	_ "space-job/cmd/internal/prefault" // most of a short start is pages
+)
 
 func main() { cli.Main() }
