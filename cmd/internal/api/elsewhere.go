@@ -123,6 +123,11 @@ func (a *Actions) call(ctx context.Context, c space.Call, result any) (space.Ans
 	} else if err := json.Unmarshal(answer.Result, result); err != nil {
 		return answer, &Error{Code: IO, Message: "space " + w.space.Name + ": its answer cannot be read: " + err.Error(), Hint: w.versions(hello), cause: err}
 	}
+	if why := senseless(hello, c.Request, result); why != "" {
+		e := w.fault(&space.Error{Kind: space.Stranger, Sent: true, Said: "its answer makes no sense: it says " + why}, c.Writes)
+		AsError(e).Code = IO
+		return answer, e
+	}
 	for i, h := range answer.Hints {
 		answer.Hints[i] = w.overThere(h)
 	}
@@ -169,6 +174,13 @@ func (a *Actions) repeat(ctx context.Context, c space.Call, within time.Duration
 			return answer, ctx.Err()
 		case <-w.pause(pause):
 		}
+	}
+}
+
+// hint passes on what would serve whoever asked.
+func (w *elsewhere) hint(a space.Answer) {
+	for _, h := range a.Hints {
+		w.Tell("hint", h)
 	}
 }
 
@@ -502,7 +514,9 @@ func (a *Actions) followThere(ctx context.Context, req LogsRequest, emit func(*L
 		return err
 	}
 	told := false // that output is missing
+	early := 0
 	for first := true; ; first = false {
+		began, waits := time.Now(), time.Duration(req.FollowMS)*time.Millisecond
 		res, err := a.logsThere(ctx, req, patience)
 		if err != nil {
 			return err
@@ -530,6 +544,18 @@ func (a *Actions) followThere(ctx context.Context, req LogsRequest, emit func(*L
 		if res.Through() {
 			return nil
 		}
+		if moved || waits > 0 && time.Since(began) >= waits/2 {
+			early = 0
+			continue
+		}
+		// It does not wait over there, or has more and gives none.
+		pause := min(firstPause<<min(early, 5), lastPause)
+		early++
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.away.pause(pause):
+		}
 	}
 }
 
@@ -549,6 +575,7 @@ func (a *Actions) statusThere(given string) (StatusResult, error) {
 		return StatusResult{}, err
 	}
 	res.Warnings = answer.Warnings
+	a.away.hint(answer)
 	res.describe()
 	return res, nil
 }
@@ -557,6 +584,7 @@ func (a *Actions) statusThere(given string) (StatusResult, error) {
 // with what only a newer space-job there knows.
 func (a *Actions) StatusDocument(given string) (document json.RawMessage, warnings []string, err error) {
 	answer, err := a.repeat(context.Background(), statusCall(given), briefly, &document)
+	a.away.hint(answer)
 	return document, answer.Warnings, err
 }
 
@@ -583,6 +611,7 @@ func (a *Actions) listThere(req ListRequest) (ListResult, error) {
 	if err != nil {
 		return ListResult{}, err
 	}
+	a.away.hint(answer)
 	for i := range told.Jobs {
 		told.Jobs[i].describe()
 	}

@@ -175,3 +175,100 @@ func TestWaitThereThatDoesNotWait(t *testing.T) {
 		t.Errorf("%v, pauses %v", err, pauses)
 	}
 }
+
+// TestSenseless: an answer that no space-job gives to what was asked is an error,
+// whatever is asked, and a state or id of it is never passed on. What a newer one
+// knows is.
+func TestSenseless(t *testing.T) {
+	t.Parallel()
+	const id, other = "j6c1f0a2b9d3e", "j222222222222"
+	answer := filepath.Join(t.TempDir(), "answer")
+	a, told := behind(t, `read l; echo '{"space_job":"v1","format":'"$(cat `+answer+`.format)"'}'; cat `+answer)
+	start, _ := behind(t, `echo '{"space_job":"v1","format":1}'; read l; cat `+answer)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asks := map[string]func() error{
+		"start":  func() error { _, err := start.Start(StartRequest{Command: "true"}); return err },
+		"cancel": func() error { _, err := start.Cancel(t.Context(), CancelRequest{Jobs: []string{id}}); return err },
+		"logs": func() error {
+			at := int64(7)
+			_, err := a.Logs(t.Context(), LogsRequest{Job: "9d3e", Offset: &at})
+			return err
+		},
+		"status":      func() error { _, err := a.Status("9d3e"); return err },
+		"status json": func() error { _, _, err := a.StatusDocument(id); return err },
+		"message":     func() error { _, err := a.EndMessage(id); return err },
+		"list":        func() error { _, err := a.List(ListRequest{}); return err },
+		"wait":        func() error { _, err := a.Wait(t.Context(), WaitRequest{Jobs: []string{id}, Look: true}); return err },
+		"wait any": func() error {
+			_, err := a.Wait(t.Context(), WaitRequest{Jobs: []string{id, "ffff"}, Any: true, Look: true})
+			return err
+		},
+	}
+	const exited = `"state":"exited","exit_code":0`
+	for what, answers := range map[string][]string{
+		"start":       {`{}`, `null`, `{"job":"../../x",` + exited + `}`, `{"job":"` + id + `"}`},
+		"cancel":      {`[]`, `null`, `[{"job":"` + other + `",` + exited + `}]`, `[{"job":"` + id + `","state":"x\u001b[31m"}]`},
+		"logs":        {`{}`, `{"job":"` + other + `",` + exited + `,"offset":7,"next_offset":7}`, `{"job":"` + id + `",` + exited + `,"offset":7,"next_offset":-1}`, `{"job":"` + id + `",` + exited + `,"offset":2,"next_offset":5}`},
+		"status":      {`{}`, `null`, `{"job":"` + other + `",` + exited + `}`, `{"job":"` + id + `","state":"exotic"}`, `{"job":"` + id + `",` + exited + `,"signal":"a\nb"}`},
+		"status json": {`{}`, `null`, `[1]`, `{"job":"` + other + `",` + exited + `}`},
+		"message":     {`{"job":"` + id + `","state":"running","message":{"text":"it ended"}}`, `{"job":"` + id + `",` + exited + `,"message":{"text":"` + strings.Repeat("x", maxEndText+1) + `"}}`},
+		"list":        {`{"jobs":[{"job":"../x",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `","state":"\u001b[31m"}]}`, `{"more":-4}`},
+		"wait":        {`{}`, `{"jobs":[]}`, `{"jobs":[{"job":"` + other + `",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `",` + exited + `},{"job":"` + id + `",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `",` + exited + `}],"code":777}`},
+		"wait any":    {`{"jobs":[]}`, `{"jobs":[{"job":"` + other + `",` + exited + `}]}`},
+	} {
+		for _, s := range answers {
+			write(answer+".format", "1")
+			write(answer, `{"result":`+s+`}`)
+			err := asks[what]()
+			if err == nil {
+				t.Errorf("%s: %.100s is believed", what, s)
+				continue
+			}
+			e := AsError(err)
+			if e.Code != IO || !strings.HasPrefix(e.Message, "space box: its answer ") || e.Hint == "" || strings.ContainsAny(e.Message, "\n\x1b") {
+				t.Errorf("%s: %.100s: %+v", what, s, e)
+			}
+			if may := strings.Contains(e.Message, "may have been done"); may != (what == "start" || what == "cancel") {
+				t.Errorf("%s: %q", what, e.Message)
+			}
+		}
+	}
+	write(answer+".format", "99")
+	write(answer, `{"result":{"job":"`+id+`","state":"exotic"},"hints":["see space-job list"]}`)
+	if err := asks["status"](); err != nil {
+		t.Errorf("a newer state: %v", err)
+	}
+	if n := len(*told); n == 0 || (*told)[n-1] != "see space-job --space box list" {
+		t.Errorf("told %q", *told)
+	}
+}
+
+// TestFollowThereThatDoesNotWait: the same of a Space that has nothing more of a log
+// at once, or says that it has and gives none.
+func TestFollowThereThatDoesNotWait(t *testing.T) {
+	t.Parallel()
+	for _, more := range []string{"true", "false"} {
+		a, _ := behind(t, `echo '{"space_job":"v1","format":1}'; read l; echo '{"result":{"job":"j6c1f0a2b9d3e","state":"running","more":`+more+`}}'`)
+		ctx, cancel := context.WithCancel(t.Context())
+		var pauses []time.Duration
+		a.away.pause = func(d time.Duration) <-chan time.Time {
+			if pauses = append(pauses, d); len(pauses) == 3 {
+				cancel()
+				return nil
+			}
+			over := make(chan time.Time)
+			close(over)
+			return over
+		}
+		err := a.Follow(ctx, LogsRequest{Job: "j6c1f0a2b9d3e"}, func(*LogsResult) error { return nil })
+		cancel()
+		if want := []time.Duration{firstPause, 2 * firstPause, 4 * firstPause}; err == nil || !reflect.DeepEqual(pauses, want) {
+			t.Errorf("more %s: %v, pauses %v", more, err, pauses)
+		}
+	}
+}
