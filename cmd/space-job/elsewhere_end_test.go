@@ -309,6 +309,41 @@ func TestSurvivesElsewhere(t *testing.T) {
 	}
 }
 
+// TestNoCallOutlivesDaemon: a call that does not end when it is told to, such as an
+// ssh whose connection is dead, is gone when its daemon has ended.
+func TestNoCallOutlivesDaemon(t *testing.T) {
+	t.Parallel()
+	here := newSpace(t)
+	for _, what := range []string{"wait", "status"} {
+		stuck := filepath.Join(t.TempDir(), "stuck")
+		script := `hello='{"space_job":"v1","format":1}'; job='"job":"j6c1f0a2b9d3e"'
+			if test $2 = ` + what + `; then trap "" TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; while :; do sleep 100; done; fi
+			echo "$hello"; read l; case $2 in
+			start) echo "{\"result\":{$job,\"state\":\"running\"}}";;
+			wait) echo "{\"result\":{\"jobs\":[{$job,\"state\":\"exited\"}]}}";;
+			esac`
+		here.spaces(map[string]way.Space{"cloud:box": {Exec: []string{"sh", "-c", script, stuck}}})
+		if what == "wait" {
+			here.run("member", "add", "ann", "--kind", "agent")
+		} else {
+			here.run("daemon", "--detach")
+		}
+		here.run("--space", "cloud:box", "start", "--notify", "--member", "ann", "true")
+		pid := ""
+		here.await("a call", func() string {
+			b, _ := os.ReadFile(stuck)
+			pid = strings.TrimSpace(string(b))
+			return fmt.Sprint(pid != "")
+		}, "true")
+		here.run("daemon", "stop")
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here.await("the end of the "+what, func() string { return fmt.Sprint(syscall.Kill(n, 0)) }, syscall.ESRCH.Error())
+	}
+}
+
 // calls are the processes that answer calls from another Space.
 func (s *space) calls(t *testing.T) (pids []int) {
 	t.Helper()

@@ -16,6 +16,7 @@ import (
 type Elsewhere struct {
 	Version string                               // of this program
 	Tell    func(kind, text string)              // "warning" or "hint": what somebody should know at once; nil: nobody listens
+	Context context.Context                      // of List, Status and EndMessage, which end with it; nil: they do not
 	pause   func(time.Duration) <-chan time.Time // nil: time.After
 }
 
@@ -63,6 +64,9 @@ func (a *Actions) In(name string, e Elsewhere) (*Actions, error) {
 	}
 	if e.Tell == nil {
 		e.Tell = func(string, string) {}
+	}
+	if e.Context == nil {
+		e.Context = context.Background()
 	}
 	if e.pause == nil {
 		e.pause = time.After
@@ -570,7 +574,7 @@ func (r *LogsResult) plain(fold func([]byte) []byte) {
 
 func (a *Actions) statusThere(given string) (StatusResult, error) {
 	var res StatusResult
-	answer, err := a.repeat(context.Background(), statusCall(given), briefly, &res)
+	answer, err := a.repeat(a.away.Context, statusCall(given), briefly, &res)
 	if err != nil {
 		return StatusResult{}, err
 	}
@@ -583,7 +587,7 @@ func (a *Actions) statusThere(given string) (StatusResult, error) {
 // StatusDocument is Status in another Space as the JSON that came from there, also
 // with what only a newer space-job there knows.
 func (a *Actions) StatusDocument(given string) (document json.RawMessage, warnings []string, err error) {
-	answer, err := a.repeat(context.Background(), statusCall(given), briefly, &document)
+	answer, err := a.repeat(a.away.Context, statusCall(given), briefly, &document)
 	a.away.hint(answer)
 	return document, answer.Warnings, err
 }
@@ -607,7 +611,7 @@ func (a *Actions) cancelThere(ctx context.Context, req CancelRequest) ([]CancelR
 
 func (a *Actions) listThere(req ListRequest) (ListResult, error) {
 	var told toldList
-	answer, err := a.repeat(context.Background(), space.Call{Action: "list", Request: askList{jobdir.Format, req.N, req.All, req.States}}, briefly, &told)
+	answer, err := a.repeat(a.away.Context, space.Call{Action: "list", Request: askList{jobdir.Format, req.N, req.All, req.States}}, briefly, &told)
 	if err != nil {
 		return ListResult{}, err
 	}

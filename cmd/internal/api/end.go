@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -110,7 +109,7 @@ func (a *Actions) EndMessage(job jobdir.ID) (notify.Message, error) {
 	}
 	var res toldStatus
 	ask := askStatus{Format: jobdir.Format, Job: string(job), Message: true}
-	if _, err := a.repeat(context.Background(), space.Call{Action: "status", Request: ask}, briefly, &res); err != nil {
+	if _, err := a.repeat(a.away.Context, space.Call{Action: "status", Request: ask}, briefly, &res); err != nil {
 		return notify.Message{}, err
 	}
 	if res.Message == nil {

@@ -57,6 +57,10 @@ const inheritedFD = 3
 // How long what is under way may take after TERM.
 const leaveWithin = 700 * time.Millisecond
 
+// hangUpWithin is how long calls to other Spaces have to end: each program is told
+// to, and killed a second later.
+const hangUpWithin = 2 * time.Second
+
 type options struct {
 	service   string
 	inherited bool // the lock is open as inheritedFD: a command has started this
@@ -216,7 +220,19 @@ func serve(o options) error {
 	h.Parent, h.Back, h.Lock = c.parent, c.back, lock
 	go c.run(ctx, news)
 	away := &elsewhere{actions: actions, root: root, thread: thread.Open(root), hooks: h, log: l}
-	go away.run(ctx, awayNews)
+	hungUp := make(chan struct{})
+	go func() {
+		defer close(hungUp)
+		away.run(ctx, awayNews)
+	}()
+	defer func() { // or an ssh whose connection is dead would outlive the daemon
+		stop()
+		select {
+		case <-hungUp:
+		case <-time.After(hangUpWithin):
+			l.Print("a call to another Space did not end in time")
+		}
+	}()
 	done := make(chan error, 1)
 	go func() { done <- notify.Follow(ctx, root, h) }()
 	select {

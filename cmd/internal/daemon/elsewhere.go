@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"space-job/cmd/internal/api"
@@ -38,14 +39,16 @@ type elsewhere struct {
 	log     *log.Logger
 }
 
-// run goes on until ctx is done. Something in news says that there may be another
-// job.
+// run goes on until ctx is done and no call is under way any more. Something in news
+// says that there may be another job.
 func (e *elsewhere) run(ctx context.Context, news <-chan os.Signal) {
 	type worker struct {
 		changed chan []notify.Wait
 		ids     string
 	}
 	workers := map[string]*worker{} // by Space
+	var all sync.WaitGroup
+	defer all.Wait()
 	for {
 		waits, err := notify.Waits(e.root, func(line string) { e.log.Printf("outbox: %s", line) })
 		if err != nil {
@@ -59,7 +62,7 @@ func (e *elsewhere) run(ctx context.Context, news <-chan os.Signal) {
 			if workers[space] == nil {
 				w := &worker{changed: make(chan []notify.Wait, 1)}
 				workers[space] = w
-				go e.follow(ctx, space, w.changed)
+				all.Go(func() { e.follow(ctx, space, w.changed) })
 			}
 		}
 		for space, w := range workers {
@@ -170,7 +173,7 @@ func merge(known, next []notify.Wait, over map[jobdir.ID]bool) []notify.Wait {
 // round waits until a job has ended, tells of those that have, and returns the
 // others.
 func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait) (left []notify.Wait, err error) {
-	there, err := e.actions.In(space, api.Elsewhere{Version: Version()})
+	there, err := e.actions.In(space, api.Elsewhere{Version: Version(), Context: ctx})
 	if err != nil {
 		return e.old(ctx, waits, err)
 	}
