@@ -129,9 +129,13 @@ _space_job() {
     fi
     COMPREPLY=()
     for ((i = 1; i < COMP_CWORD; i++)); do
-        if [[ ${COMP_WORDS[i]} == --member ]]; then
+        if [[ ${COMP_WORDS[i]} == --member || ${COMP_WORDS[i]} == --space ]]; then
             [[ ${COMP_WORDS[i+1]} == = ]] && ((i++))
             ((i++))
+            # The name of a Space may have colons, which are words of their own.
+            while [[ ${COMP_WORDS[i+1]} == : ]]; do
+                ((i += 2))
+            done
         elif [[ ${COMP_WORDS[i]} != -* ]]; then
             command=${COMP_WORDS[i]} at=$i
             break
@@ -156,7 +160,7 @@ _space_job() {
 	}
 	b.WriteString(`    case $command in
     '')
-        COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --member --help --version' -- "$cur"))
+        COMPREPLY=($(compgen -W '` + strings.Join(commandNames(), " ") + ` --json --member --space --help --version' -- "$cur"))
         return
         ;;
 `)
@@ -266,7 +270,7 @@ _space_job() {
 		b.WriteString("        " + single(c.name+":"+strings.ReplaceAll(c.summary, ":", `\:`)) + "\n")
 	}
 	b.WriteString(`    )
-    _arguments -C '--json[print JSON]' '--member=[who you are]:NAME:' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
+    _arguments -C '--json[print JSON]' '--member=[who you are]:NAME:' '--space=[the Space whose jobs it is about]:NAME:' '(-h --help)'{-h,--help}'[show help]' '--version[show the version]' '1:command:->command' '*::operand:->rest'
     case $state in
     command)
         _describe command commands
@@ -395,13 +399,13 @@ func fishCompletion() string {
 function __space_job_ids
     $argv 2>/dev/null | sed '1d;/^ /d' | string replace -r '^(\S+)\s+' '$1\t'
 end
-# Whether no command is given yet. What follows --member is none.
+# Whether no command is given yet. What follows --member or --space is none.
 function __space_job_no_command
     set -l words (commandline -opc)
     set -l i 2
     while test $i -le (count $words)
         switch $words[$i]
-            case --member
+            case --member --space
                 set i (math $i + 1)
             case '-*'
             case '*'
@@ -413,6 +417,7 @@ end
 complete -c space-job -f
 complete -c space-job -n __space_job_no_command -l json -d 'print JSON'
 complete -c space-job -n __space_job_no_command -l member -x -d 'who you are'
+complete -c space-job -n __space_job_no_command -l space -x -d 'the Space whose jobs it is about'
 complete -c space-job -n __space_job_no_command -s h -l help -d 'show help'
 complete -c space-job -n __space_job_no_command -l version -d 'show the version'
 `)
