@@ -309,6 +309,25 @@ func TestSurvivesElsewhere(t *testing.T) {
 	}
 }
 
+// TestEndElsewhereDamaged: a job that cannot be read over there is in the way of no
+// other, and is neither told of nor forgotten.
+func TestEndElsewhereDamaged(t *testing.T) {
+	t.Parallel()
+	here, there, _ := twoSpaces(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	damaged := here.startThere(gate, "--member", "ann")
+	if err := os.WriteFile(filepath.Join(there.root, "jobs", damaged, "cmd"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	job := here.startThere(gate, "--member", "ann")
+	open(t, gate)
+	here.await("the wake", here.woken, "cloud:box/"+job)
+	here.await("one that is left", here.waits, "1")
+	if n := here.told("ann", damaged); n != 0 {
+		t.Errorf("%d items of the damaged one", n)
+	}
+}
+
 // TestNoCallOutlivesDaemon: a call that does not end when it is told to, such as an
 // ssh whose connection is dead, is gone when its daemon has ended.
 func TestNoCallOutlivesDaemon(t *testing.T) {

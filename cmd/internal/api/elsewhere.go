@@ -141,6 +141,10 @@ func (a *Actions) call(ctx context.Context, c space.Call, result any) (space.Ans
 	return answer, nil
 }
 
+// NoAnswer reports whether err is of a call to a Space that gave no answer, or none
+// that can be believed, and not what the Space answered about a job.
+func NoAnswer(err error) bool { return errors.As(err, new(*space.Error)) }
+
 // repeat is call, made again where the connection was lost. It is for what may be
 // done twice. It goes on trying for so long after the connection was there.
 func (a *Actions) repeat(ctx context.Context, c space.Call, within time.Duration, result any) (space.Answer, error) {

@@ -172,8 +172,8 @@ func merge(known, next []notify.Wait, over map[jobdir.ID]bool) []notify.Wait {
 
 // round waits until a job has ended, tells of those that have, and returns the
 // others.
-func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait) (left []notify.Wait, err error) {
-	there, err := e.actions.In(space, api.Elsewhere{Version: Version(), Context: ctx})
+func (e *elsewhere) round(ctx context.Context, name string, waits []notify.Wait) (left []notify.Wait, err error) {
+	there, err := e.actions.In(name, api.Elsewhere{Version: Version(), Context: ctx})
 	if err != nil {
 		return e.old(ctx, waits, err)
 	}
@@ -193,7 +193,7 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	}
 	began := time.Now()
 	res, err := there.Wait(ctx, api.WaitRequest{Jobs: ids, Any: true, Timeout: waitAtOnce})
-	if err != nil && api.AsError(err).Code != api.NotFound {
+	if err != nil && (ctx.Err() != nil || api.NoAnswer(err)) {
 		return e.old(ctx, append(left, waits...), err)
 	}
 	untold := error(nil)
@@ -204,15 +204,20 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	for i, w := range waits {
 		var m notify.Message
 		var unknown *api.Error
-		if err != nil { // one of them is not there
+		if err != nil { // one of them is not there, or cannot be read: which is in the way of no other
 			m, ended[w.Job], unknown = e.lookAt(there, w)
-			if unknown != nil {
+			if unknown != nil && (ctx.Err() != nil || api.NoAnswer(unknown)) {
 				return append(left, waits[i:]...), unknown
+			}
+			if unknown != nil {
+				kept, err := e.old(ctx, []notify.Wait{w}, unknown)
+				left, untold = append(left, kept...), err
+				continue
 			}
 		} else if ended[w.Job] {
 			var sure bool
 			if m, sure, unknown = e.lookAt(there, w); unknown == nil && !sure {
-				unknown = &api.Error{Code: api.IO, Message: "space " + space + ": job " + string(w.Job) + " has ended, and what is to be said of it cannot be read"}
+				unknown = &api.Error{Code: api.IO, Message: "space " + name + ": job " + string(w.Job) + " has ended, and what is to be said of it cannot be read"}
 			}
 			if unknown != nil {
 				return append(left, waits[i:]...), unknown
@@ -235,7 +240,7 @@ func (e *elsewhere) round(ctx context.Context, space string, waits []notify.Wait
 	}
 	none := !slices.ContainsFunc(waits, func(w notify.Wait) bool { return ended[w.Job] })
 	if none && time.Since(began) < waitAtOnce/2 { // else the next round would begin at once, for ever
-		return left, &api.Error{Code: api.IO, Message: "space " + space + ": a wait there was over, and none of its jobs has ended"}
+		return left, &api.Error{Code: api.IO, Message: "space " + name + ": a wait there was over, and none of its jobs has ended"}
 	}
 	return left, nil
 }
