@@ -206,22 +206,20 @@ func (e *elsewhere) round(ctx context.Context, name string, waits []notify.Wait)
 		var unknown *api.Error
 		if err != nil { // one of them is not there, or cannot be read: which is in the way of no other
 			m, ended[w.Job], unknown = e.lookAt(there, w)
-			if unknown != nil && (ctx.Err() != nil || api.NoAnswer(unknown)) {
-				return append(left, waits[i:]...), unknown
-			}
-			if unknown != nil {
-				kept, err := e.old(ctx, []notify.Wait{w}, unknown)
-				left, untold = append(left, kept...), err
-				continue
-			}
 		} else if ended[w.Job] {
 			var sure bool
 			if m, sure, unknown = e.lookAt(there, w); unknown == nil && !sure {
 				unknown = &api.Error{Code: api.IO, Message: "space " + name + ": job " + string(w.Job) + " has ended, and what is to be said of it cannot be read"}
 			}
-			if unknown != nil {
-				return append(left, waits[i:]...), unknown
-			}
+		}
+		if unknown != nil && (ctx.Err() != nil || api.NoAnswer(unknown)) {
+			return append(left, waits[i:]...), unknown
+		}
+		if unknown != nil {
+			kept, why := e.old(ctx, []notify.Wait{w}, unknown)
+			left, untold = append(left, kept...), why
+			err = unknown // a wait for any tells of the first only: the others are looked at
+			continue
 		}
 		if !ended[w.Job] {
 			if err := w.Note(e.root, ""); err != nil {
