@@ -26,8 +26,13 @@ func behind(t testing.TB, there *space, shut string) way.Space {
 // twoSpaces are one with a member that notes what it is woken for, and one behind a
 // file that shuts it.
 func twoSpaces(t *testing.T) (here, there *space, shut string) {
-	here, there = newSpace(t), newSpace(t)
-	shut = filepath.Join(t.TempDir(), "shut")
+	t.Helper()
+	return twoSpacesOf(t, newSpace(t), newSpace(t))
+}
+
+func twoSpacesOf(t *testing.T, here, there *space) (*space, *space, string) {
+	t.Helper()
+	shut := filepath.Join(t.TempDir(), "shut")
 	here.spaces(map[string]way.Space{"cloud:box": behind(t, there, shut)})
 	here.run("member", "add", "ann", "--kind", "agent", "--wake-command", "cat >>"+here.wokenFile())
 	return here, there, shut
@@ -187,7 +192,7 @@ var elsewhereCrashes = []struct {
 // or nothing was started and nothing is left.
 func TestEndElsewhereCrash(t *testing.T) {
 	t.Parallel()
-	here, there, _ := twoSpaces(t)
+	here, there, _ := twoSpacesOf(t, newArmedSpace(t), newArmedSpace(t))
 	for _, c := range elsewhereCrashes {
 		before := there.run("list", "--all", "--json")
 		command := "stop" // the next one looks at once; one that runs may take half a minute

@@ -87,7 +87,7 @@ func TestJoinCrash(t *testing.T) {
 
 // joinCrash has one parent, and goes through some of the table.
 func joinCrash(t *testing.T, acts string) {
-	p := newParent(t)
+	p := newParentOf(newArmedSpace(t))
 	p.run("member", "add", "boss", "--kind", "person")
 	restart := func(s *space) { // what was killed may not be gone yet
 		s.await("a daemon", func() string {
@@ -112,7 +112,7 @@ func joinCrash(t *testing.T, acts string) {
 		text := "text of " + c.point
 		switch c.act {
 		case "join", "join above":
-			s := newSpace(t)
+			s := newArmedSpace(t)
 			link := p.run("thread", "invite")
 			if c.act == "join" {
 				s.arm(c.point)
@@ -124,7 +124,7 @@ func joinCrash(t *testing.T, acts string) {
 				p.died()
 				restart(p)
 			}
-			other := newSpace(t)
+			other := newArmedSpace(t)
 			if c.point != "join.pending" && c.point != "admit.checked" {
 				other.refused([]string{"is used already: @" + me}, "thread", "join", link, "--member", me)
 			}
@@ -226,7 +226,7 @@ func TestJoinCrashAtRandom(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	p := newParent(t)
+	p := newParentOf(newArmedSpace(t))
 	children := map[string]*space{"ann": p.childOf(t, "ann"), "bob": p.childOf(t, "bob")}
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

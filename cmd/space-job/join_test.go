@@ -60,6 +60,9 @@ func armed(main func()) func() {
 // arm has the next program of the root that comes to a step die there.
 func (s *space) arm(point string) {
 	s.t.Helper()
+	if s.bin != armedDir {
+		s.t.Fatal("its programs do not look")
+	}
 	if err := os.WriteFile(s.root+".crash", []byte(point), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
@@ -79,7 +82,11 @@ func (s *space) died() {
 
 // newParent is a space whose daemon serves a port.
 func newParent(t *testing.T) *space {
-	s := newSpace(t)
+	return newParentOf(newSpace(t))
+}
+
+func newParentOf(s *space) *space {
+	s.t.Helper()
 	s.run("daemon", "--detach", "--http", "0")
 	return s
 }
@@ -88,7 +95,7 @@ func newParent(t *testing.T) *space {
 // for stands in the file woken, one item on a line.
 func (s *space) childOf(t *testing.T, member string) *space {
 	t.Helper()
-	c := newSpace(t)
+	c := newSpaceOf(t, s.bin)
 	c.run("member", "add", member, "--kind", "agent", "--wake-command", "cat >>"+c.wokenFile())
 	c.run("thread", "join", s.run("thread", "invite"), "--member", member)
 	return c

@@ -27,8 +27,9 @@ import (
 // The runner forks the command from the main thread.
 func init() { runtime.LockOSThread() }
 
-// TestMain makes the test binary all three programs, so that the scripts run what
-// users run, without a build.
+// TestMain builds the programs, so that the tests run what users run. The test
+// binary is all three of them, too, and can be told to die at a step: it is what
+// newArmedSpace has, and costs twice as much to start.
 func TestMain(m *testing.M) {
 	programs := map[string]func(){
 		"space-job":    armed(cli.Main),
@@ -40,7 +41,41 @@ func TestMain(m *testing.M) {
 	if programs[filepath.Base(os.Args[0])] == nil && signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
-	testscript.Main(m, programs)
+	testscript.Main(built{m}, programs)
+}
+
+// built are tests of programs that are built before.
+type built struct{ m *testing.M }
+
+// armedDir has the test binary under the names of the programs.
+var armedDir string
+
+func (b built) Run() int {
+	armedDir, _, _ = strings.Cut(os.Getenv("PATH"), string(os.PathListSeparator))
+	if raceDetector {
+		return b.m.Run()
+	}
+	dir, err := os.MkdirTemp("", "space-job-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command("../../scripts/build", dir)
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build of the programs:", err)
+		return 1
+	}
+	err = os.Chmod(dir, 0o755) // some tests are other users
+	if err == nil {
+		err = os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return b.m.Run()
 }
 
 func TestScripts(t *testing.T) {

@@ -21,10 +21,22 @@ import (
 type space struct {
 	t    testing.TB
 	root string
+	bin  string // where its programs are
 }
 
 func newSpace(t testing.TB) *space {
-	s := &space{t, filepath.Join(t.TempDir(), "root")}
+	t.Helper()
+	return newSpaceOf(t, filepath.Dir(pathOf(t, "space-job")))
+}
+
+// newArmedSpace is a space whose programs can be told to die at a step.
+func newArmedSpace(t testing.TB) *space {
+	t.Helper()
+	return newSpaceOf(t, armedDir)
+}
+
+func newSpaceOf(t testing.TB, bin string) *space {
+	s := &space{t, filepath.Join(t.TempDir(), "root"), bin}
 	t.Cleanup(func() {
 		if t.Failed() {
 			b, _ := os.ReadFile(filepath.Join(s.root, "daemon.log"))
@@ -37,8 +49,9 @@ func newSpace(t testing.TB) *space {
 }
 
 func (s *space) command(args ...string) *exec.Cmd {
-	c := exec.Command("space-job", args...)
-	c.Env = append(os.Environ(), "SPACE_JOB_HOME="+s.root, "SPACE_JOB=", "SPACE_MEMBER=")
+	c := exec.Command(filepath.Join(s.bin, "space-job"), args...)
+	c.Env = append(os.Environ(), "SPACE_JOB_HOME="+s.root, "SPACE_JOB=", "SPACE_MEMBER=",
+		"PATH="+s.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return c
 }
 

@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// raceDetector: the programs are the test binary, which has it too.
+const raceDetector = true
