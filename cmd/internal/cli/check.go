@@ -37,7 +37,7 @@ func (o *checkOptions) Run(s *session, _ []string) (int, error) {
 	case s.json:
 		s.document(res)
 	case res.OK:
-		s.print(count(res.Jobs, "job") + " in " + res.Root + ": nothing is wrong\n")
+		s.print(count(res.Jobs, "job") + " in " + res.Root + ": nothing is wrong with them\n")
 	default:
 		for _, p := range res.Problems {
 			line := p.Name

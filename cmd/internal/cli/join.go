@@ -181,13 +181,9 @@ func (o *threadJoinOptions) Run(s *session, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, usage("link: none is given", "thread join")
 	}
-	text := args[0]
-	if text == "-" {
-		b, err := io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
-		if err != nil {
-			return 0, &api.Error{Code: api.IO, Message: "stdin: " + err.Error()}
-		}
-		text = string(b)
+	text, err := textOf(args[0])
+	if err != nil {
+		return 0, err
 	}
 	a, err := s.open()
 	if err != nil {

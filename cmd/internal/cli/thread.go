@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -175,11 +177,11 @@ type threadPostOptions struct {
 func threadPostCommand() *command {
 	return &command{
 		name:    "thread post",
-		usage:   []string{"thread post TEXT [--reply-to SEQ]"},
+		usage:   []string{"thread post TEXT|- [--reply-to SEQ]"},
 		summary: "post an entry",
 		about: []string{
 			"Prints the number of the entry. What became of its mentions and claims is said on stderr: a name that nobody has, a wake that a limit stopped, a CLAIM that overlaps a live one and so does not hold.",
-			"With --json it is one document: seq, author, text, mentions (each with member, item, wake: pending, none or limited, limit: hops or rate, retry_after_ms), unknown, claims, warnings. A post has at most 8192 bytes of UTF-8.",
+			"With --json it is one document: seq, author, text, mentions (each with member, item, wake: pending, none or limited, limit: hops or rate, retry_after_ms), unknown, claims, warnings. A post has at most 8192 bytes of UTF-8; - reads it from standard input.",
 			"In a Space that has joined the thread of another (thread join) and cannot reach it, the post waits: seq is 0, waits is true and a warning says why. It is posted once, in order, when the parent can be reached.",
 		},
 		examples: []example{
@@ -194,6 +196,19 @@ func threadPostCommand() *command {
 	}
 }
 
+// textOf is the text of an argument, or of standard input for -, without the end of
+// its last line: as much of it as tells what is too long.
+func textOf(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
+	if err != nil {
+		return "", &api.Error{Code: api.IO, Message: "stdin: " + err.Error()}
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}
+
 func (o *threadPostOptions) AddFlags(fs *pflag.FlagSet) {
 	o.fs = fs
 	fs.Var(seq(&o.reply, "reply_to"), "reply-to", "the entry that this one replies to")
@@ -203,7 +218,11 @@ func (o *threadPostOptions) Run(s *session, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, usage("text: none is given", "thread post")
 	}
-	req := api.PostRequest{Member: s.member, Text: args[0]}
+	text, err := textOf(args[0])
+	if err != nil {
+		return 0, err
+	}
+	req := api.PostRequest{Member: s.member, Text: text}
 	if o.fs.Changed("reply-to") {
 		req.ReplyTo = &o.reply
 	}
