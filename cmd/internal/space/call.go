@@ -129,7 +129,7 @@ func (s *Space) Do(ctx context.Context, call Call) (Hello, Answer, error) {
 	if !call.Writes {
 		c.send(line)
 	}
-	c.within(helloWithin)
+	c.within(ctx, helloWithin)
 	hello, err := c.hello()
 	if err != nil {
 		return hello, Answer{}, c.fault(ctx, err)
@@ -145,7 +145,7 @@ func (s *Space) Do(ctx context.Context, call Call) (Hello, Answer, error) {
 		}
 		c.send(line)
 	}
-	c.within(call.Wait + answerWithin)
+	c.within(ctx, call.Wait+answerWithin)
 	a, err := c.answer()
 	if err != nil {
 		return hello, Answer{}, c.fault(ctx, err)
@@ -213,7 +213,7 @@ func begin(ctx context.Context, cmd *exec.Cmd) (*connection, error) {
 		_, _ = io.Copy(&c.said, c.err)
 		close(c.heard)
 	}()
-	c.stop = context.AfterFunc(ctx, func() { _ = c.out.SetReadDeadline(time.Unix(1, 0)) })
+	c.stop = context.AfterFunc(ctx, func() { _ = c.out.SetReadDeadline(over) })
 	return c, nil
 }
 
@@ -227,11 +227,18 @@ func (c *connection) send(line []byte) {
 	go func() { _, _ = c.in.Write(line) }()
 }
 
-// within is how long what is read next may take.
-func (c *connection) within(d time.Duration) {
+// within is how long what is read next may take: no time at all when ctx is done,
+// also if that was in the moment before.
+func (c *connection) within(ctx context.Context, d time.Duration) {
 	c.silent = d
 	_ = c.out.SetReadDeadline(time.Now().Add(d))
+	if ctx.Err() != nil {
+		_ = c.out.SetReadDeadline(over)
+	}
 }
+
+// over is a time that has passed.
+var over = time.Unix(1, 0)
 
 // end closes what is ours. What has answered ends by itself in a moment, and nobody
 // waits for that: it would be a good part of the whole call. An ssh whose connection

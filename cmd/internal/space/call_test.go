@@ -142,6 +142,21 @@ func TestCallerGone(t *testing.T) {
 	}
 }
 
+// TestCallerGoneBefore: nor is anything waited for when the caller went in between
+// the hello and the request.
+func TestCallerGoneBefore(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err := behind(hello+`; exec sleep 1000`).Do(ctx, Call{Action: "start", Writes: true, Wait: time.Hour, Before: func() error {
+		cancel()
+		time.Sleep(20 * time.Millisecond) // what ctx does then is done
+		return nil
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestCommand: a program that cannot ask, and knows nothing of the root here.
 func TestCommand(t *testing.T) {
 	t.Setenv("SPACE_JOB_HOME", "/here")

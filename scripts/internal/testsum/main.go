@@ -74,6 +74,13 @@ func main() {
 		case "pass", "fail", "skip":
 			if e.Test == "" {
 				broken = broken || e.Action == "fail"
+				for k, o := range output { // a test that never ended: its package panicked or timed out
+					if strings.HasPrefix(k, key) {
+						failed++
+						show(o)
+						delete(output, k)
+					}
+				}
 				continue
 			}
 			switch e.Action {
@@ -92,7 +99,7 @@ func main() {
 			}
 		}
 	}
-	for _, o := range output { // a test that never ended: its package panicked or timed out
+	for _, o := range output { // of a package that never ended
 		failed++
 		show(o)
 	}
