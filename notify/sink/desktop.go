@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"space-job/jobdir"
@@ -23,6 +24,9 @@ func Desktop(ctx context.Context, m notify.Message) error {
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Dir = "/"
 	c.WaitDelay = outputDelay
+	// It may be a script, and what that waits for is not to stay behind.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	out, err := c.CombinedOutput()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%s did not end within %s", args[0], seconds(desktopLimit))

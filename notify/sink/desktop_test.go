@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -69,4 +70,28 @@ func TestDesktop(t *testing.T) {
 	if err := Desktop(t.Context(), message()); err == nil || err.Error() != "exit status 1: no bus" {
 		t.Error(err)
 	}
+}
+
+// TestDesktopCancelled: nothing stays of a program that does not end, neither it
+// nor what it waits for.
+func TestDesktopCancelled(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	child := filepath.Join(dir, "child")
+	for _, program := range []string{"notify-send", "osascript"} {
+		script := "#!/bin/sh\nsleep 1000 &\necho $! >" + child + ".new\nmv " + child + ".new " + child + "\nwait\n"
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- Desktop(ctx, message()) }()
+	await(t, child)
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("no error of a program that was killed")
+	}
+	gone(t, child)
 }
