@@ -166,7 +166,7 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 			plain = append(plain, f)
 		default:
 			if _, twice := named[name]; twice {
-				return wrong("%s has %s: twice", verb, name)
+				return wrong("%s has %q twice", verb, name+":")
 			}
 			named[name] = value
 		}
@@ -182,15 +182,15 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 	switch verb {
 	case verbClaim:
 		if name := allow("files", "branch", "until"); name != "" {
-			return wrong("CLAIM has no %s:", name)
+			return wrong("CLAIM has no %q", name+":")
 		}
 		if len(plain) > 0 {
-			return wrong("%q in CLAIM is neither files: nor until:", plain[0])
+			return wrong("%q in CLAIM is neither files nor until", plain[0])
 		}
 		for _, name := range [...]string{"files", "branch"} {
 			value, given := named[name]
 			if given && value == "" {
-				return wrong("CLAIM has nothing behind %s:", name)
+				return wrong("CLAIM has nothing behind %q", name+":")
 			}
 			if name == "branch" && given {
 				value = "branch " + value
@@ -202,11 +202,11 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 			s.files = append(s.files, files...)
 		}
 		if len(s.files) == 0 {
-			return wrong("CLAIM does not say which files: or branch:")
+			return wrong("CLAIM does not say which files or branch")
 		}
 		when, given := named["until"]
 		if !given || when == "" {
-			return wrong("CLAIM does not say until: when")
+			return wrong("CLAIM does not say until when")
 		}
 		until, why := parseUntil(when, at)
 		if why != "" {
@@ -215,7 +215,7 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 		s.until = until
 	case verbDone:
 		if name := allow("next", "result"); name != "" {
-			return wrong("DONE has no %s:", name)
+			return wrong("DONE has no %q", name+":")
 		}
 		if r := named["result"]; r != "" {
 			plain = append([]string{r}, plain...)
@@ -224,9 +224,9 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 		case len(plain) == 0:
 			return wrong("DONE does not say with what result")
 		case len(plain) > 1:
-			return wrong("%q in DONE is not next:", plain[1])
+			return wrong("%q in DONE is not what is next", plain[1])
 		case named["next"] == "":
-			return wrong("DONE does not say what is next:")
+			return wrong("DONE does not say what is next")
 		}
 		s.result, s.next = plain[0], named["next"]
 	case verbRelease:
@@ -235,13 +235,13 @@ func parseStatement(l string, at time.Time) (*statement, error) {
 		}
 	case verbBlocked:
 		if name := allow("needs", "from"); name != "" {
-			return wrong("BLOCKED has no %s:", name)
+			return wrong("BLOCKED has no %q", name+":")
 		}
 		if named["needs"] == "" {
-			return wrong("BLOCKED does not say what it needs:")
+			return wrong("BLOCKED does not say what it needs")
 		}
 		if len(plain) > 0 {
-			return wrong("%q in BLOCKED is neither needs: nor from @who", plain[0])
+			return wrong("%q in BLOCKED is neither needs nor from @who", plain[0])
 		}
 		who := nameAt(strings.TrimPrefix(named["from"], "@"))
 		if who == "" || !strings.HasPrefix(named["from"], "@") {

@@ -536,8 +536,11 @@ func takeable(it *Item, awake bool) bool {
 }
 
 func (t *Thread) anyUnread(member string, awake bool) bool {
-	all, err := t.Inbox(member)
-	return err != nil || slices.ContainsFunc(all, func(it Item) bool { return takeable(&it, awake) }) || t.behind()
+	found := 0
+	quiet := *t
+	quiet.Warn = func(string) { found++ } // whoever sets it aside says so
+	all, err := quiet.Inbox(member)
+	return err != nil || found > 0 || slices.ContainsFunc(all, func(it Item) bool { return takeable(&it, awake) }) || t.behind()
 }
 
 // behind reports whether there are entries that nobody has worked through.

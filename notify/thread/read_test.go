@@ -401,8 +401,12 @@ func TestDamage(t *testing.T) {
 		if items := must(th.Inbox("a0"))(t); len(items) != 1 || items[0].ID != "e6" || len(*warned) == 0 {
 			t.Errorf("%+v, %q", items, *warned)
 		}
+		before := len(*warned)
 		if it := must(th.Take("a0", Taker{}, false))(t); it.ID != "e6" {
 			t.Errorf("%+v", it)
+		}
+		if len(*warned) != before+1 {
+			t.Errorf("a take says %q", (*warned)[before:])
 		}
 		if last := (*warned)[len(*warned)-1]; !strings.Contains(last, "e5.json is damaged") || !strings.Contains(last, "set aside as") {
 			t.Errorf("%q", last)
