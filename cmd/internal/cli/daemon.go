@@ -17,7 +17,7 @@ type daemonOptions struct {
 func daemonCommand() *command {
 	return &command{
 		name:    "daemon",
-		usage:   []string{"daemon [--detach] [--http PORT|off]", "daemon stop"},
+		usage:   []string{"daemon [--detach] [--http PORT|off]"},
 		summary: "run the daemon that brings messages of ended jobs",
 		about: []string{
 			"The daemon, space-jobd, follows the jobs that were started with --notify. When one ends it posts one message to the thread, puts it into the inbox of whoever started the job and wakes them, and sends it to every sink. Jobs run, and can be read, waited for and cancelled, without it.",

@@ -197,14 +197,19 @@ func threadPostCommand() *command {
 }
 
 // textOf is the text of an argument, or of standard input for -, without the end of
-// its last line: as much of it as tells what is too long.
+// its last line. What does not end is not waited for.
 func textOf(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
-	if err != nil {
+	const most = 64 << 10
+	b, err := io.ReadAll(io.LimitReader(os.Stdin, most+1))
+	switch {
+	case err != nil:
 		return "", &api.Error{Code: api.IO, Message: "stdin: " + err.Error()}
+	case len(b) > most: // nothing of it may be cut: the rest may be more than blank lines
+		return "", &api.Error{Code: api.LimitExceeded, Message: "text: more than 65536 bytes of standard input: a post has at most 8192 bytes",
+			Hint: "put it into a file and post its path"}
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
