@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -677,6 +678,11 @@ func TestEnviron(t *testing.T) {
 	}
 	if again := Environ(root, got); !slices.Equal(again, got) {
 		t.Errorf("not the same again: %q", again)
+	}
+	// And these are all.
+	names := []string{"DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TZ", "USER", "WAYLAND_DISPLAY"}
+	if all := slices.Sorted(maps.Keys(passed)); !slices.Equal(all, names) {
+		t.Errorf("passed on are %q", all)
 	}
 }
 
