@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -15,7 +16,10 @@ import (
 func standIn(t *testing.T, script string) func(*watcher) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gh")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+	syscall.ForkLock.RLock() // what is forked while it is open for writing keeps it from being executed
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	return func(w *watcher) {

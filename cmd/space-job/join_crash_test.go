@@ -126,9 +126,12 @@ func joinCrash(t *testing.T, acts string) {
 			}
 			other := newArmedSpace(t)
 			if c.point != "join.pending" && c.point != "admit.checked" {
-				other.refused([]string{"is used already: @" + me}, "thread", "join", link, "--member", me)
+				other.await(c.point, func() string { // a daemon that has just been started may not serve yet
+					_, err := other.try("thread", "join", link, "--member", me)
+					return fmt.Sprint(err != nil && strings.Contains(err.Error(), "is used already: @"+me), err)
+				}, "true")
 			}
-			s.await(c.point, func() string { // a daemon that has just been started may not serve yet
+			s.await(c.point, func() string {
 				_, err := s.try("thread", "join", link, "--member", me)
 				return fmt.Sprint(err == nil || c.point == "join.done" || !strings.Contains(err.Error(), "cannot be reached"), err)
 			}, "true")
