@@ -37,11 +37,21 @@ func openRegular(path string, flags int) (*os.File, error) {
 	if err != nil && (!missing(err) || flags&os.O_CREATE == 0) {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, flags, 0o600)
+	f, err := openBlocking(path, flags)
 	if err == nil && flags&os.O_CREATE != 0 && info == nil {
 		err = f.Chmod(0o600) // whatever the umask
 	}
 	return f, err
+}
+
+// openBlocking is os.OpenFile without the calls by which that finds out that a
+// regular file cannot be waited for: six to each open, and a post opens many.
+func openBlocking(path string, flags int) (*os.File, error) {
+	fd, err := record.IgnoringEINTR(func() (int, error) { return syscall.Open(path, flags|syscall.O_CLOEXEC, 0o600) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 func readSmall(path string) ([]byte, error) {

@@ -629,7 +629,7 @@ func (t *Thread) waitInbox(ctx context.Context, member string, every time.Durati
 			return found, err
 		}
 		for again := false; !again; {
-			wait, cancel := context.WithTimeout(ctx, every)
+			wait, cancel := context.WithTimeout(ctx, untilLook(every))
 			again = w.wait(wait) == nil
 			cancel()
 			if ctx.Err() != nil {

@@ -27,6 +27,10 @@ type Post struct {
 	// that comes after After has it, that one is what became of the post.
 	Key   string
 	After int64
+
+	// Gather: where many post, it waits a moment for what others post, to be
+	// written with that.
+	Gather bool
 }
 
 // Posted is what became of a post.
@@ -119,32 +123,145 @@ func (d *draft) address(t *Thread) error {
 // *TooLongError, ErrNoEntry (of ReplyTo) or an *OverlapError, and leaves nothing
 // behind.
 func (t *Thread) Post(p Post) (Posted, error) {
-	var d *draft
-	var err error
+	q := &posting{t: t, post: p, turn: make(chan bool, 1)}
 	if p.Key == "" {
-		if d, err = t.check(p); err != nil {
-			return Posted{}, err
+		if q.draft, q.err = t.check(p); q.err != nil {
+			return Posted{}, q.err
 		}
 	}
+	t.line.post(q)
+	return q.res, q.err
+}
+
+// posting is a post on its way into the thread.
+type posting struct {
+	t     *Thread // which has the Warn of its poster
+	post  Post
+	draft *draft
+	entry *Entry
+	turn  chan bool // true: it writes all that wait; false: it is done
+
+	res Posted
+	err error
+}
+
+// queue has what is posted by one process at once written by one of the posters,
+// with one sync: fifty that post once a second each cost the disk ten syncs, and
+// not fifty.
+type queue struct {
+	mu      sync.Mutex
+	busy    bool // somebody writes, or is about to
+	waiting []*posting
+	recent  map[string]time.Time // when each member has last posted. Of the last second
+}
+
+const (
+	gather    = 2 * time.Millisecond // for each member who posts: how long a post that may waits for others
+	maxGather = 100 * time.Millisecond
+	fewPost   = 5 // so many do not wait for one another
+)
+
+func (c *queue) post(q *posting) {
+	c.mu.Lock()
+	c.waiting = append(c.waiting, q)
+	pause := c.pause(q)
+	busy := c.busy
+	c.busy = true
+	c.mu.Unlock()
+	if busy && !<-q.turn {
+		return
+	}
+	if pause > 0 {
+		time.Sleep(pause)
+	}
+	c.mu.Lock()
+	batch := c.waiting
+	c.waiting = nil
+	c.mu.Unlock()
+	q.t.postAll(batch)
+	for _, o := range batch {
+		if o != q {
+			o.turn <- false
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy = len(c.waiting) > 0; c.busy {
+		c.waiting[0].turn <- true
+	}
+}
+
+// pause is how long a post waits for others. c is locked.
+func (c *queue) pause(q *posting) time.Duration {
+	if !q.post.Gather {
+		return 0
+	}
+	now := time.Now()
+	if c.recent == nil {
+		c.recent = make(map[string]time.Time)
+	}
+	c.recent[q.post.Author.Member] = now
+	for member, at := range c.recent {
+		if now.Sub(at) > time.Second {
+			delete(c.recent, member)
+		}
+	}
+	if len(c.recent) <= fewPost {
+		return 0
+	}
+	return min(time.Duration(len(c.recent))*gather, maxGather)
+}
+
+// postAll posts in order what many say. Each has what became of its own.
+func (t *Thread) postAll(all []*posting) {
 	w, err := t.open()
 	if err != nil {
-		return Posted{}, err
+		for _, q := range all {
+			q.err = err
+		}
+		return
 	}
 	defer w.close()
-	if p.Key != "" {
-		seq, err := w.findKey(p.Key, p.After)
-		if err != nil {
-			return Posted{}, err
+	var ready []*posting // to be written together
+	keys := make(map[string]bool)
+	write := func() {
+		w.commit(ready)
+		ready = nil
+		clear(keys)
+	}
+	for _, q := range all {
+		if key := q.post.Key; key != "" {
+			if keys[key] {
+				write()
+			}
+			w.t = q.t
+			var seq int64
+			if seq, q.err = w.findKey(key, q.post.After); q.err != nil {
+				continue
+			}
+			if seq > 0 {
+				q.res, q.err = w.again(q.post.Author, seq)
+				continue
+			}
+			// Only now: what it says may have been right when it was posted.
+			if q.draft, q.err = q.t.check(q.post); q.err != nil {
+				continue
+			}
 		}
-		if seq > 0 {
-			return w.again(p.Author, seq)
+		if len(q.draft.claims) > 0 { // of which those before it are to be known
+			write()
 		}
-		// Only now: what it says may have been right when it was posted.
-		if d, err = t.check(p); err != nil {
-			return Posted{}, err
+		w.t = q.t
+		if w.prepare(q); q.err != nil {
+			continue
+		}
+		ready = append(ready, q)
+		keys[q.post.Key] = q.post.Key != ""
+		if len(q.draft.claims) > 0 {
+			write()
 		}
 	}
-	return w.post(d)
+	write()
 }
 
 // again is what became of a post that is there, as far as it can still be told.
@@ -182,14 +299,25 @@ func (w *writer) again(by Author, seq int64) (Posted, error) {
 // mentionItem is the id of the item for a mention in an entry.
 func mentionItem(seq int64) string { return "e" + strconv.FormatInt(seq, 10) }
 
+// post posts one, as postAll does.
 func (w *writer) post(d *draft) (Posted, error) {
+	q := &posting{t: w.t, post: d.Post, draft: d}
+	if w.prepare(q); q.err == nil {
+		w.commit([]*posting{q})
+	}
+	return q.res, q.err
+}
+
+// prepare makes the entry of a post.
+func (w *writer) prepare(q *posting) { q.entry, q.err = w.entryOf(q.draft) }
+
+func (w *writer) entryOf(d *draft) (*Entry, error) {
 	e := &Entry{AtMS: d.at.UnixMilli(), Author: d.Author, Text: d.Text, Mentions: d.mentions, ReplyTo: d.ReplyTo, Key: d.Key}
-	res := Posted{Unknown: d.unknown}
 	reply := -1
 	if d.ReplyTo > 0 {
 		to, err := w.entry(d.ReplyTo)
 		if err != nil {
-			return res, err
+			return nil, err
 		}
 		reply = to.Hops
 	}
@@ -197,7 +325,7 @@ func (w *writer) post(d *draft) (Posted, error) {
 	if d.Author.Kind == Agent {
 		var err error
 		if taken, err = w.t.takenHops(d.Author.Member); err != nil {
-			return res, err
+			return nil, err
 		}
 	}
 	e.Hops = baseHops(d.Author.Kind, taken, reply)
@@ -208,24 +336,51 @@ func (w *writer) post(d *draft) (Posted, error) {
 	}
 	if len(d.claims) > 0 {
 		if err := w.tryClaims(d, e); err != nil {
-			return res, err
+			return nil, err
 		}
 	}
-	if err := w.append(e); err != nil {
-		return res, err
+	return e, nil
+}
+
+// commit appends entries that were prepared, with one sync, and does what they ask
+// for.
+func (w *writer) commit(all []*posting) {
+	if len(all) == 0 {
+		return
 	}
-	if e.Key != "" {
-		w.t.keys.add(e.Key, e.Seq, w.Offset)
+	entries := make([]*Entry, len(all))
+	for i, q := range all {
+		entries[i] = q.entry
 	}
-	res.Entry = *e
-	var err error
-	if res.Claims, res.Items, err = w.workThrough(e); err == nil {
-		err = w.setState(w.state)
+	if err := w.append(entries...); err != nil {
+		for _, q := range all {
+			q.err = err
+		}
+		return
 	}
-	if err != nil { // it is posted: an error would have it posted twice
-		w.t.warn("entry %d is posted; what it asks for is done with the next one: %v", e.Seq, err)
+	var failed error
+	for i, q := range all {
+		w.t = q.t
+		next := int64(-1) // not known, but for the last
+		if i == len(all)-1 {
+			next = w.Offset
+		}
+		if q.entry.Key != "" {
+			w.t.keys.add(q.entry.Key, q.entry.Seq, next)
+		}
+		q.res = Posted{Entry: *q.entry, Unknown: q.draft.unknown}
+		if failed == nil {
+			q.res.Claims, q.res.Items, failed = w.workThrough(q.entry)
+		}
 	}
-	return res, nil
+	if failed == nil {
+		failed = w.setState(w.state)
+	}
+	if failed != nil { // they are posted: an error would have them posted twice
+		for _, q := range all {
+			q.t.warn("entry %d is posted; what it asks for is done with the next one: %v", q.entry.Seq, failed)
+		}
+	}
 }
 
 // tryClaims sees what the claims of a post would come to, and says so in its

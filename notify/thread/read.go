@@ -2,6 +2,7 @@ package thread
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -130,7 +131,7 @@ func (t *Thread) Follow(ctx context.Context, r Range) (Read, error) {
 	if r.Before != nil {
 		return Read{Entries: []Entry{}}, &InvalidError{"before", strconv.FormatInt(*r.Before, 10), "is in the past: there is nothing to wait for"}
 	}
-	w := newWatch(t.path(threadDir), t.path(threadDir, logName))
+	w := t.watchLog()
 	defer w.close()
 	if r.After == nil {
 		end, err := t.End()
@@ -147,6 +148,106 @@ func (t *Thread) Follow(ctx context.Context, r Range) (Read, error) {
 	}
 }
 
+// Follower reads the thread as it grows, for one caller at a time. It costs what is
+// new: it keeps its watch, and knows where it has read to.
+type Follower struct {
+	t     *Thread
+	watch *watch
+	after int64
+	at    int64       // where what comes after that begins
+	file  os.FileInfo // in which that was so, nil: it has to be looked for
+}
+
+// Follower reads what comes after an entry. It is closed in the end.
+func (t *Thread) Follower(after int64) *Follower {
+	return &Follower{t: t, watch: t.watchLog(), after: after}
+}
+
+// Next waits, until ctx is done, for entries, MaxRead at most, that come after
+// those that it has returned.
+func (f *Follower) Next(ctx context.Context) ([]Entry, error) {
+	if f.watch.hints == nil { // the directory may be there by now
+		f.watch.close()
+		f.watch = f.t.watchLog()
+	}
+	for {
+		entries, err := f.read()
+		if err != nil || len(entries) > 0 {
+			return entries, err
+		}
+		if f.watch.wait(ctx) != nil {
+			f.watch.close() // another directory may be in its place
+			f.watch = f.t.watchLog()
+			return f.read()
+		}
+	}
+}
+
+// Close frees what it holds.
+func (f *Follower) Close() { f.watch.close() }
+
+func (f *Follower) read() ([]Entry, error) {
+	log, err := openRegular(f.t.path(threadDir, logName), os.O_RDONLY)
+	if missing(err) || errors.Is(err, errNotRegular) { // no entry yet, or none any more
+		f.file = nil
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	info, err := log.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if f.file != nil && os.SameFile(f.file, info) && f.at <= info.Size() {
+		entries, ok, err := f.from(log, info.Size(), true)
+		if ok || err != nil {
+			return entries, err
+		}
+	}
+	whole, err := wholeSize(log, info.Size())
+	if err == nil {
+		f.at, err = search(log, whole, f.after+1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.file = info
+	entries, _, err := f.from(log, whole, false)
+	return entries, err
+}
+
+// from reads from where it is in a file of that size. With next it is to begin with
+// the very next entry, or with none yet, and reports whether it does: the file may
+// have been cut and have grown again.
+func (f *Follower) from(log *os.File, size int64, next bool) (entries []Entry, ok bool, err error) {
+	r := newForward(log, f.at, size)
+	for len(entries) < MaxRead {
+		l, err := r.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return entries, false, err
+		}
+		e, ok := parseLine(l.b)
+		if next && (!ok || e.Seq != f.after+1) {
+			return nil, false, nil
+		}
+		next = false
+		switch {
+		case !ok:
+			f.t.warnLine(log, l)
+		case e.Seq > f.after:
+			entries = append(entries, e)
+			f.after = e.Seq
+		}
+		f.at = l.next
+	}
+	return entries, true, nil
+}
+
 // How long a watch waits without a word from the kernel.
 const (
 	slowPoll  = 500 * time.Millisecond
@@ -159,6 +260,7 @@ type watch struct {
 	dir   string        // what the hints are of
 	path  string        // what is looked at
 	hints *jobdir.Hints // nil: there are none
+	grows bool          // path is a file that grows with whatever is waited for: other hints are of its neighbours
 	seen  [2]int64
 }
 
@@ -170,6 +272,20 @@ func newWatch(dir, path string) *watch {
 	w.hints = jobdir.NewHints(dir)
 	return w
 }
+
+// watchLog watches for entries.
+func (t *Thread) watchLog() *watch {
+	w := newWatch(t.path(threadDir), t.path(threadDir, logName))
+	w.grows = true
+	return w
+}
+
+// began is what the times are counted from at which watches look by themselves: all
+// those of a process look at once, and wake it once.
+var began = time.Now()
+
+// untilLook is how long it is until the next of these times.
+func untilLook(every time.Duration) time.Duration { return every - time.Since(began)%every }
 
 func (w *watch) glance() [2]int64 {
 	info, err := os.Lstat(w.path)
@@ -186,15 +302,18 @@ func (w *watch) wait(ctx context.Context) error {
 	if w.hints != nil {
 		poll, hint = slowPoll, w.hints.C
 	}
-	tick := time.NewTicker(poll)
+	tick := time.NewTimer(untilLook(poll))
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-hint:
-			return nil
+			if !w.grows {
+				return nil
+			}
 		case <-tick.C:
+			tick.Reset(untilLook(poll))
 		}
 		if now := w.glance(); now != w.seen {
 			w.seen = now

@@ -677,3 +677,70 @@ func TestLeaseOverWhileWaiting(t *testing.T) {
 		t.Errorf("%+v: %v", it, err)
 	}
 }
+
+// TestFollower: whatever becomes of the file, a follower has each entry that is
+// posted from then on, once.
+func TestFollower(t *testing.T) {
+	t.Parallel()
+	rewrite := func(f func([]byte) []byte) func(string) error {
+		return func(path string) error {
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = os.WriteFile(path, f(b), 0o600)
+			}
+			return err
+		}
+	}
+	for name, do := range map[string]func(path string) error{
+		"nothing": func(string) error { return nil },
+		"torn":    rewrite(func(b []byte) []byte { return append(b, `{"seq":4,"at`...) }),
+		"garbage": rewrite(func(b []byte) []byte { return append(b, "garbage\n"...) }),
+		"cut":     rewrite(func(b []byte) []byte { return b[:len(b)/2] }),
+		"emptied": rewrite(func([]byte) []byte { return nil }),
+		"removed": os.Remove,
+		"copied": func(path string) error {
+			b, err := os.ReadFile(path)
+			if err == nil {
+				err = os.Remove(path)
+			}
+			if err == nil {
+				err = os.WriteFile(path, b, 0o600)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			th := newThread(t)
+			th.Warn = nil
+			post := func(n int) (all []Entry) {
+				for i := range n {
+					all = append(all, must(th.Post(Post{Author: ann, Text: strings.Repeat("x", 7*i+1)}))(t).Entry)
+				}
+				return all
+			}
+			f := th.Follower(0)
+			defer f.Close()
+			read := func(want []Entry) {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				var got []Entry
+				for len(got) < len(want) && ctx.Err() == nil {
+					got = append(got, must(f.Next(ctx))(t)...)
+				}
+				cancel()
+				got = append(got, must(f.Next(ctx))(t)...)
+				if seqs(got) != seqs(want) {
+					t.Errorf("%s, want %s", seqs(got), seqs(want))
+				}
+			}
+			read(post(3))
+			if err := do(th.path(threadDir, logName)); err != nil {
+				t.Fatal(err)
+			}
+			read(post(9)) // the file is longer than it was
+			read(post(1))
+		})
+	}
+}

@@ -39,18 +39,20 @@ type Thread struct {
 	root *jobdir.Root
 	now  func() time.Time
 	keys *keyCache
+	line *queue
 }
 
 // Open is the thread of a root. It does no I/O: directories are made when
 // something is first written.
 func Open(root *jobdir.Root) *Thread {
-	return &Thread{root: root, now: time.Now, keys: new(keyCache)}
+	return &Thread{root: root, now: time.Now, keys: new(keyCache), line: new(queue)}
 }
 
 // Again is the same thread with a Warn of its own. The two share what they
-// remember of it, so that a process that lives on reads no key twice.
+// remember of it, so that a process that lives on reads no key twice, and what is
+// posted at once is written at once.
 func (t *Thread) Again() *Thread {
-	return &Thread{root: t.root, now: t.now, keys: t.keys}
+	return &Thread{root: t.root, now: t.now, keys: t.keys, line: t.line}
 }
 
 func (t *Thread) path(elem ...string) string {

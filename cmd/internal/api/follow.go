@@ -148,27 +148,29 @@ func (h *hub) start(t *thread.Thread) bool {
 // run reads until nobody follows any more, or it fails: then each follower finds
 // out for itself.
 func (h *hub) run(t *thread.Thread, at int64) {
+	f := t.Follower(at)
+	defer f.Close()
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), hubLooks)
-		read, err := t.Follow(ctx, thread.Range{After: &at, N: thread.MaxRead})
+		entries, err := f.Next(ctx)
 		cancel()
 		h.mu.Lock()
-		if len(read.Entries) > 0 {
-			for i := range read.Entries {
-				line := jobdir.Line(&read.Entries[i])
-				h.entries = append(h.entries, hubEntry{read.Entries[i].Seq, line[:len(line)-1]})
+		if len(entries) > 0 {
+			for i := range entries {
+				line := jobdir.Line(&entries[i])
+				h.entries = append(h.entries, hubEntry{entries[i].Seq, line[:len(line)-1]})
 			}
 			if more := len(h.entries) - hubKeeps; more > 0 {
 				h.from = h.entries[more-1].seq
 				h.entries = append([]hubEntry(nil), h.entries[more:]...)
 			}
-			at = read.Cursor
+			at = entries[len(entries)-1].Seq
 			h.followers = h.waiters
 			h.last, h.bodies = at, nil
 			close(h.news)
 			h.news = make(chan struct{})
 		}
-		if err == nil && len(read.Entries) == 0 { // it may have been cut
+		if err == nil && len(entries) == 0 { // it may have been cut
 			if end, e := t.End(); e != nil || end < at {
 				err = cmp.Or(e, errors.New("the thread was cut"))
 			}
@@ -181,7 +183,7 @@ func (h *hub) run(t *thread.Thread, at int64) {
 		}
 		pause := min(time.Duration(h.followers)*handOut, maxPause)
 		h.mu.Unlock()
-		if len(read.Entries) > 0 {
+		if len(entries) > 0 {
 			time.Sleep(pause)
 		}
 	}

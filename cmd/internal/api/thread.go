@@ -137,7 +137,7 @@ func (a *Actions) post(req PostRequest, claim bool) (PostResult, error) {
 	if err != nil {
 		return res, err
 	}
-	p := thread.Post{Author: who, Text: req.Text, Claims: claim, Key: a.key, After: a.keyAfter}
+	p := thread.Post{Author: who, Text: req.Text, Claims: claim, Key: a.key, After: a.keyAfter, Gather: a.key != ""}
 	if req.ReplyTo != nil {
 		if p.ReplyTo = *req.ReplyTo; p.ReplyTo < 1 {
 			return res, invalid("reply_to", strconv.FormatInt(p.ReplyTo, 10), "is no entry: they begin with 1")
