@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -689,4 +690,50 @@ func TestJoinMCP(t *testing.T) {
 	}
 	p.run("daemon", "--detach")
 	p.await("what waited", func() string { return fmt.Sprint(strings.Count(p.texts(), ";away")) }, "2")
+}
+
+// TestJoinFollow: who follows the parent's thread has each entry once and in order,
+// also over another daemon of the parent.
+func TestJoinFollow(t *testing.T) {
+	t.Parallel()
+	s := newSpace(t)
+	s.run("daemon", "--detach", "--http", "0")
+	all := joinedActions(t, s, 2)
+	parent, err := api.OpenRoot(s.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const entries = 12
+	after := int64(0)
+	for posted := 0; after < entries; {
+		for range 3 {
+			if _, err := all[0].ThreadPost(api.PostRequest{Text: strconv.Itoa(posted + 1)}); err != nil {
+				t.Fatal(err)
+			}
+			posted++
+		}
+		for after < int64(posted) {
+			read, err := all[1].ThreadRead(t.Context(), api.ThreadRequest{After: &after, FollowMS: api.MaxFollowMS})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range read.Entries {
+				if after++; e.Seq != after || e.Text != strconv.FormatInt(after, 10) {
+					t.Fatalf("%+v, want the entry %d", e, after)
+				}
+			}
+		}
+		if posted == entries/2 {
+			s.run("daemon", "stop")
+			s.run("daemon", "--detach")
+			if _, err := parent.WaitHTTP(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	began := time.Now()
+	read, err := all[1].ThreadRead(t.Context(), api.ThreadRequest{After: &after, FollowMS: 300})
+	if err != nil || len(read.Entries) != 0 || time.Since(began) < 300*time.Millisecond {
+		t.Errorf("after %v: %+v, %v", time.Since(began), read, err)
+	}
 }

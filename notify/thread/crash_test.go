@@ -267,8 +267,9 @@ func TestCrashAtRandom(t *testing.T) {
 		in.Close() // it begins
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 		_ = c.Process.Kill()
-		_, _ = io.Copy(out, said)
+		posted, _ := io.ReadAll(said)
 		_ = c.Wait()
+		out.Write(posted)
 		for s := range strings.FieldsSeq(out.String()) {
 			promised[s+" "+text] = true
 		}

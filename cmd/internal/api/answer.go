@@ -22,17 +22,51 @@ import (
 // Answer does what a member of another Space asks for, by its token, and says what
 // came of it. It is made as that member, and nothing in it is decided over there.
 func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.Answer {
+	res, _ := a.answerTo(ctx, token, &c)
+	return res
+}
+
+// AnswerAll is Answer of a call that may be for a stream, which has several.
+// It ends with the error of send.
+func (a *Actions) AnswerAll(ctx context.Context, token string, c link.Call, send func(res link.Answer, stream bool) error) error {
+	var args link.ReadArgs
+	if c.Op != link.Read || json.Unmarshal(c.Args, &args) != nil || !args.Stream || args.After == nil || args.FollowMS <= 0 {
+		return send(a.Answer(ctx, token, c), false)
+	}
+	until := time.Now().Add(time.Duration(args.FollowMS) * time.Millisecond)
+	for {
+		res, cursor := a.answerTo(ctx, token, &c)
+		if err := send(res, true); err != nil {
+			return err
+		}
+		left := time.Until(until).Milliseconds()
+		if res.Error != nil || cursor <= *args.After || left <= 0 {
+			return nil
+		}
+		args.After, args.FollowMS = &cursor, left
+		var err error
+		if c.Args, err = json.Marshal(args); err != nil {
+			return err
+		}
+	}
+}
+
+// answerTo returns also what comes next after what was read, if anything was.
+func (a *Actions) answerTo(ctx context.Context, token string, c *link.Call) (res link.Answer, cursor int64) {
 	local := *a
 	local.local, local.bound = true, nil
-	result, warnings, err := local.answer(ctx, token, &c)
-	res := link.Answer{Warnings: warnings}
+	result, warnings, err := local.answer(ctx, token, c)
+	res.Warnings = warnings
 	switch r := result.(type) {
 	case PostResult:
 		res.End = r.Seq
 	case followed:
 		if err == nil {
-			return link.Answer{Result: r.body, End: r.end}
+			return link.Answer{Result: r.body, End: r.end}, r.cursor
 		}
+	case ThreadResult:
+		cursor = r.Cursor
+		res.End, _ = local.thread().End()
 	default:
 		res.End, _ = local.thread().End()
 	}
@@ -46,13 +80,14 @@ func (a *Actions) Answer(ctx context.Context, token string, c link.Call) link.An
 		e := AsError(err)
 		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint, Token: e.token}}
 	}
-	return res
+	return res, cursor
 }
 
 // followed is a ThreadResult in JSON.
 type followed struct {
-	body json.RawMessage
-	end  int64
+	body   json.RawMessage
+	end    int64
+	cursor int64
 }
 
 func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (result any, warnings []string, err error) {
@@ -94,11 +129,11 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		}
 		if args.FollowMS > 0 && args.After != nil && args.Before == nil && *args.After >= 0 && args.N >= 0 && args.N <= thread.MaxRead && checkFollow(args.FollowMS) == nil {
 			wait, cancel := context.WithTimeout(ctx, time.Duration(args.FollowMS)*time.Millisecond)
-			body, end, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
+			res, ok := a.served.hub.follow(wait, a.thread(), *args.After, cmp.Or(int(args.N), DefaultEntries))
 			cancel()
 			if ok {
 				_, err := a.holder(token) // it may have been revoked meanwhile
-				return followed{body, end}, nil, err
+				return res, nil, err
 			}
 		}
 		res, err := as.ThreadRead(ctx, ThreadRequest{After: args.After, Before: args.Before, N: args.N, FollowMS: args.FollowMS})

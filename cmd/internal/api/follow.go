@@ -83,7 +83,7 @@ type hub struct {
 	from      int64         // what entries come after
 	last      int64         // the newest of them
 	news      chan struct{} // closed when there are more, or running is over
-	bodies    map[int64][]byte
+	bodies    map[int64]followed
 }
 
 type hubEntry struct {
@@ -101,7 +101,7 @@ const (
 
 // follow waits for entries after one, as ThreadRead does, and returns the result
 // as JSON. It reports false where they are older than what it has.
-func (h *hub) follow(ctx context.Context, t *thread.Thread, after int64, n int) (body []byte, end int64, ok bool) {
+func (h *hub) follow(ctx context.Context, t *thread.Thread, after int64, n int) (res followed, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters++
@@ -109,14 +109,14 @@ func (h *hub) follow(ctx context.Context, t *thread.Thread, after int64, n int) 
 	for {
 		if !h.running {
 			if !h.start(t) {
-				return nil, 0, false
+				return res, false
 			}
 		}
 		switch {
 		case after < h.from:
-			return nil, 0, false
+			return res, false
 		case after < h.last:
-			return h.body(after, n), h.last, true
+			return h.body(after, n), true
 		}
 		news := h.news
 		h.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *hub) follow(ctx context.Context, t *thread.Thread, after int64, n int) 
 		}
 		h.mu.Lock()
 		if over {
-			return h.body(after, n), h.last, true
+			return h.body(after, n), true
 		}
 	}
 }
@@ -191,15 +191,15 @@ func (h *hub) run(t *thread.Thread, at int64) {
 
 // body is a ThreadResult in JSON, made once for all who have read as far. h is
 // locked.
-func (h *hub) body(after int64, n int) []byte {
+func (h *hub) body(after int64, n int) followed {
 	first := sort.Search(len(h.entries), func(i int) bool { return h.entries[i].seq > after })
 	list := h.entries[first:]
 	n = min(n, fitting(list, func(e *hubEntry) int { return len(e.json) }))
 	whole := len(list) <= n
 	if !whole {
 		list = list[:n]
-	} else if b := h.bodies[after]; b != nil {
-		return b
+	} else if res, ok := h.bodies[after]; ok {
+		return res
 	}
 	cursor := after
 	b := []byte(`{"entries":[`)
@@ -214,11 +214,12 @@ func (h *hub) body(after int64, n int) []byte {
 	b = strconv.AppendInt(b, cursor, 10)
 	b = append(b, `,"has_more_before":`...)
 	b = append(strconv.AppendBool(b, after > 0), '}')
+	res := followed{b, h.last, cursor}
 	if whole {
 		if h.bodies == nil {
-			h.bodies = make(map[int64][]byte)
+			h.bodies = make(map[int64]followed)
 		}
-		h.bodies[after] = b
+		h.bodies[after] = res
 	}
-	return b
+	return res
 }

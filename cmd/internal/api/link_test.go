@@ -297,7 +297,7 @@ func TestFollowTogether(t *testing.T) {
 		after := int64(0)
 		for after < entries {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-			body, _, ok := hub.follow(ctx, parent.thread(), after, n)
+			got, ok := hub.follow(ctx, parent.thread(), after, n)
 			cancel()
 			var res ThreadResult
 			var err error
@@ -306,7 +306,7 @@ func TestFollowTogether(t *testing.T) {
 				if err != nil {
 					return err
 				}
-			} else if err = json.Unmarshal(body, &res); err != nil {
+			} else if err = json.Unmarshal(got.body, &res); err != nil {
 				return err
 			}
 			if len(res.Entries) == 0 {
@@ -840,5 +840,89 @@ func TestPostNotKept(t *testing.T) {
 	_, err = child.ThreadPost(PostRequest{Member: "ann", Text: "y"})
 	if err == nil || !strings.Contains(err.Error(), "connection refused; and it cannot be kept here: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAnswerAll: a stream has one answer after another until its time is over or its
+// caller may not read any more; who asks for none has one answer.
+func TestAnswerAll(t *testing.T) {
+	t.Parallel()
+	parent, child := newRootActions(t), newRootActions(t)
+	cut := false
+	child.Carry(carryTo(parent, &cut))
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := child.Join(t.Context(), JoinRequest{Link: v.Link, Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := child.parent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(text string) {
+		t.Helper()
+		if _, err := child.ThreadPost(PostRequest{Member: "ann", Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// all makes a call, and does then once there is each of its answers.
+	all := func(followMS int64, stream bool, then ...func()) (answers []link.Answer) {
+		t.Helper()
+		after := int64(0)
+		args, err := json.Marshal(link.ReadArgs{After: &after, FollowMS: followMS, Stream: stream})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = parent.AnswerAll(t.Context(), p.token("ann"), link.Call{Op: link.Read, Args: args}, func(a link.Answer, streams bool) error {
+			if streams != stream {
+				t.Error("it is told to be what it is not")
+			}
+			if answers = append(answers, a); len(answers) <= len(then) {
+				then[len(answers)-1]()
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return answers
+	}
+	shown := func(answers []link.Answer) (s string) {
+		for _, a := range answers {
+			var res ThreadResult
+			if a.Error == nil {
+				if err := json.Unmarshal(a.Result, &res); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, e := range res.Entries {
+				s += e.Text + " "
+			}
+			s += "| "
+		}
+		return s
+	}
+	post("one")
+	if got := shown(all(200, false)); got != "one | " {
+		t.Error(got)
+	}
+	if got := shown(all(200, true, func() { post("two") })); got != "one | two | | " && got != "one | two | " {
+		t.Error(got)
+	}
+	gone := errors.New("the caller is gone")
+	after := int64(0)
+	args, _ := json.Marshal(link.ReadArgs{After: &after, FollowMS: MaxFollowMS, Stream: true})
+	if err := parent.AnswerAll(t.Context(), p.token("ann"), link.Call{Op: link.Read, Args: args}, func(link.Answer, bool) error { return gone }); !errors.Is(err, gone) {
+		t.Error(err)
+	}
+	answers := all(MaxFollowMS, true, func() { post("three") }, func() {
+		if err := parent.thread().RemoveMember("ann"); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := shown(answers); got != "one two | three | | " || answers[2].Error == nil {
+		t.Errorf("%s, %+v", got, answers)
 	}
 }

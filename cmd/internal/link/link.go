@@ -19,6 +19,11 @@
 // (follow_ms) stops when its caller goes: when the connection or its standard
 // input is closed.
 //
+// Who follows the thread asks again and again. Over plain HTTP, where no proxy holds
+// back what comes in pieces, one [Read] may be answered several times: see
+// [ReadArgs]. A parent that does not know of that answers once, and a child that
+// does not is answered once.
+//
 // A link says where the parent is and has a secret that works once. A letter of
 // it that was changed is found: the link ends with a checksum.
 //
@@ -141,6 +146,11 @@ type ReadArgs struct {
 	Before   *int64 `json:"before,omitempty"`
 	N        int64  `json:"n,omitempty"`
 	FollowMS int64  `json:"follow_ms,omitempty"`
+
+	// Stream, with After and FollowMS, is for what comes as it comes: one answer
+	// after another, each in a line and behind the one before, until follow_ms are
+	// over or one of them has no entry. A parent that does not know of it gives one.
+	Stream bool `json:"stream,omitempty"`
 }
 
 // SayArgs are what is said. Which of them count depends on the call.

@@ -60,19 +60,29 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		}
 		defer e.underWay.done()
 	}
-	answer := e.actions.Answer(r.Context(), token, call)
-	if r.Context().Err() != nil {
-		return // nobody waits for it
+	err := e.actions.AnswerAll(r.Context(), token, call, func(answer link.Answer, stream bool) error {
+		if err := r.Context().Err(); err != nil {
+			return err // nobody waits for it
+		}
+		body, err := answer.Append(nil)
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if stream {
+			body = append(body, '\n')
+		} else {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body))) // no write for the end of it
+		}
+		_ = limits.SetWriteDeadline(time.Now().Add(e.linkWithin))
+		if _, err := w.Write(body); err != nil {
+			return err
+		}
+		err = limits.Flush()
+		_ = limits.SetWriteDeadline(time.Time{})
+		return err
+	})
+	if err != nil && r.Context().Err() == nil {
+		panic(http.ErrAbortHandler) // to the child, a connection that is lost
 	}
-	body, err := answer.Append(nil)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(body))) // no write for the end of it
-	_ = limits.SetWriteDeadline(time.Now().Add(e.linkWithin))
-	_, _ = w.Write(body)
-	_ = limits.Flush()
-	_ = limits.SetWriteDeadline(time.Time{})
 }

@@ -50,24 +50,28 @@ var client = &http.Client{
 
 // Do makes one call. Its error is that of ctx, a *link.UnreachableError, or says
 // what is wrong with the request.
-func Do(ctx context.Context, r link.Request) (link.Answer, error) {
+func Do(ctx context.Context, r link.Request) (link.Answer, error) { return do(ctx, r, true) }
+
+// do makes one call. With stream it may keep what answers it open for the next one.
+func do(ctx context.Context, r link.Request, stream bool) (link.Answer, error) {
 	address, err := link.ParseAddress(r.Address)
 	if err != nil {
 		return link.Answer{}, fmt.Errorf("address: %w", err)
 	}
 	within := answerWithin
-	var waits struct {
-		FollowMS int64 `json:"follow_ms"`
-	}
-	if len(r.Args) > 0 && json.Unmarshal(r.Args, &waits) == nil {
-		within += time.Duration(waits.FollowMS) * time.Millisecond
+	var args link.ReadArgs // all that wait have its follow_ms
+	if len(r.Args) > 0 && json.Unmarshal(r.Args, &args) == nil {
+		within += time.Duration(args.FollowMS) * time.Millisecond
 	}
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	var a link.Answer
-	if address.Exec != nil {
+	switch {
+	case address.Exec != nil:
 		a, err = overExec(limited, address.Exec, r)
-	} else {
+	case stream && streams(address.URL, r.Op, &args):
+		a, err = overStream(limited, address.URL, r, args)
+	default:
 		a, err = overHTTP(limited, address.URL, r)
 	}
 	var unreachable *link.UnreachableError
@@ -81,13 +85,35 @@ func Do(ctx context.Context, r link.Request) (link.Answer, error) {
 }
 
 func overHTTP(ctx context.Context, url string, r link.Request) (link.Answer, error) {
-	body, err := json.Marshal(r.Call)
+	res, err := send(ctx, url, r)
 	if err != nil {
 		return link.Answer{}, err
 	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	if err == nil && len(b) > maxAnswer {
+		err = errTooLong
+	}
+	if err != nil {
+		return link.Answer{}, &link.UnreachableError{Sent: true, Err: pathless(err)}
+	}
+	return parse(b, func() string { return noSpaceJob(res) })
+}
+
+// noSpaceJob says so of what has answered.
+func noSpaceJob(res *http.Response) string {
+	return "what answers there is no space-job (HTTP status " + res.Status + ")"
+}
+
+// send sends a call, and returns once an answer begins.
+func send(ctx context.Context, url string, r link.Request) (*http.Response, error) {
+	body, err := json.Marshal(r.Call)
+	if err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/link", bytes.NewReader(body))
 	if err != nil {
-		return link.Answer{}, err
+		return nil, err
 	}
 	req.GetBody = nil // never sent again behind our back: the key is the caller's
 	req.Header.Set("Authorization", "Bearer "+r.Token)
@@ -96,21 +122,13 @@ func overHTTP(ctx context.Context, url string, r link.Request) (link.Answer, err
 	if err != nil {
 		var op *net.OpError
 		dialled := !errors.As(err, &op) || op.Op != "dial"
-		return link.Answer{}, &link.UnreachableError{Sent: dialled, Err: pathless(err)}
+		return nil, &link.UnreachableError{Sent: dialled, Err: pathless(err)}
 	}
-	defer res.Body.Close()
-	what := func() string { return "what answers there is no space-job (HTTP status " + res.Status + ")" }
 	if res.StatusCode != http.StatusOK { // whatever a proxy says in JSON
-		return link.Answer{}, &link.UnreachableError{Sent: true, Err: errors.New(what())}
+		res.Body.Close()
+		return nil, &link.UnreachableError{Sent: true, Err: errors.New(noSpaceJob(res))}
 	}
-	b, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	if err == nil && len(b) > maxAnswer {
-		err = errTooLong
-	}
-	if err != nil {
-		return link.Answer{}, &link.UnreachableError{Sent: true, Err: pathless(err)}
-	}
-	return parse(b, what)
+	return res, nil
 }
 
 // parse reads an answer; otherwise says what it is when it is none.
@@ -209,7 +227,7 @@ func Main() {
 		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}()
-	a, err := Do(ctx, r)
+	a, err := do(ctx, r, false)
 	if err != nil {
 		a = link.Unanswered(err)
 	}
