@@ -67,9 +67,18 @@ func overStream(ctx context.Context, url string, r link.Request, args link.ReadA
 				return link.Answer{}, err
 			}
 		}
+		// The parent minds the time of the call that has opened it, and is asked anew
+		// where this one is not to wait as long: it may not be there any more.
+		var enough <-chan time.Time
+		if !fresh {
+			enough = time.After(time.Until(until))
+		}
 		var got streamed
 		select {
 		case got = <-s.answers:
+		case <-enough:
+			s.hangUp()
+			continue
 		case <-ctx.Done():
 			s.hangUp()
 			return link.Answer{}, &link.UnreachableError{Sent: true, Err: ctx.Err()}

@@ -131,6 +131,31 @@ func TestStream(t *testing.T) {
 	step(7, 20, 8, request{7, 20}) // so many at once
 }
 
+// TestStreamShortWait: a call waits no longer than it is to, whatever the one before
+// would have.
+func TestStreamShortWait(t *testing.T) {
+	t.Parallel()
+	s := parentOf(t, func(n int, args link.ReadArgs, say func(string), gone <-chan struct{}) {
+		if n == 1 {
+			say(upTo(1))
+			<-gone
+			return
+		}
+		if args.FollowMS > 200 {
+			t.Errorf("%d ms", args.FollowMS)
+		}
+		say(upTo(*args.After))
+	})
+	if got, err := followed(t.Context(), s.URL, 0, 1, 20000); got != 1 || err != nil {
+		t.Fatal(got, err)
+	}
+	began := time.Now()
+	got, err := followed(t.Context(), s.URL, 1, 1, 200)
+	if took := time.Since(began); got != 1 || err != nil || took < 200*time.Millisecond || took > 10*time.Second {
+		t.Errorf("after %v: %d, %v", took, got, err)
+	}
+}
+
 // TestStreamGoes: a stream ends when its caller goes, and when nobody calls again.
 func TestStreamGoes(t *testing.T) {
 	t.Parallel()
