@@ -645,7 +645,7 @@ func TestN2TwoDaemons(t *testing.T) {
 		t.Errorf("%+v, %v", r, held)
 	}
 	first := must[*Lock](t)(TakeLock(root))
-	if err := first.Sign(os.Getpid(), "systemd", time.Now()); err != nil {
+	if err := first.Sign("systemd", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	var held *HeldError

@@ -91,14 +91,24 @@ func (l *Lock) take() error {
 	return nil
 }
 
-// Sign says who holds the lock: a process of this boot, and the service manager
-// that it belongs to.
-func (l *Lock) Sign(pid int, service string, now time.Time) error {
-	start, ok := record.ProcessStart(pid)
-	if !ok {
-		return fmt.Errorf("look at process %d: it is not there", pid)
+// Sign says who holds the lock: this process, which belongs to a service manager or
+// to none, and may be sent a SIGHUP from now on.
+func (l *Lock) Sign(service string, now time.Time) error {
+	return l.sign(record.DaemonRecord{PID: os.Getpid(), Service: service, At: now, Ready: true})
+}
+
+// SignFor says that a process has the lock that has just been started with it, and
+// has not said so itself.
+func (l *Lock) SignFor(pid int, now time.Time) error {
+	return l.sign(record.DaemonRecord{PID: pid, At: now})
+}
+
+func (l *Lock) sign(r record.DaemonRecord) error {
+	var ok bool
+	if r.Start, ok = record.ProcessStart(r.PID); !ok {
+		return fmt.Errorf("look at process %d: it is not there", r.PID)
 	}
-	r := record.DaemonRecord{PID: pid, Start: start, BootID: record.BootID(), Service: service, At: now}
+	r.BootID = record.BootID()
 	if err := record.Write(int(l.file.Fd()), r.Append(nil)); err != nil {
 		return &fs.PathError{Op: "write", Path: l.file.Name(), Err: jobdir.Pathless(err)}
 	}

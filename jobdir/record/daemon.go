@@ -14,6 +14,7 @@ type DaemonRecord struct {
 	BootID  string    `json:"boot_id"`
 	Service string    `json:"service"` // the service manager that owns it, "" for none
 	At      time.Time `json:"at"`      // since when
+	Ready   bool      `json:"ready"`   // it has said so itself: until then a SIGHUP would end it
 }
 
 // Append adds the record's JSON and a newline to b.
@@ -24,6 +25,7 @@ func (r DaemonRecord) Append(b []byte) []byte {
 	o.text("boot_id", r.BootID)
 	o.text("service", r.Service)
 	o.time("at", r.At)
+	o.bool("ready", r.Ready)
 	return o.close()
 }
 
@@ -36,6 +38,7 @@ func ParseDaemon(b []byte) (DaemonRecord, bool) {
 		Start:   number(field(s, "start")),
 		BootID:  strings.Trim(field(s, "boot_id"), `"`),
 		Service: strings.Trim(field(s, "service"), `"`),
+		Ready:   field(s, "ready") == "true",
 	}
 	r.At, _ = time.Parse(time.RFC3339Nano, strings.Trim(field(s, "at"), `"`))
 	return r, r.PID != 0 && r.Start != 0 && r.BootID != ""

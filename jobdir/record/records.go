@@ -204,6 +204,7 @@ func (o *object) object(k string) object {
 
 func (o *object) int(k string, n int64)   { o.key(k); o.b = strconv.AppendInt(o.b, n, 10) }
 func (o *object) uint(k string, n uint64) { o.key(k); o.b = strconv.AppendUint(o.b, n, 10) }
+func (o *object) bool(k string, v bool)   { o.key(k); o.b = strconv.AppendBool(o.b, v) }
 func (o *object) null(k string)           { o.key(k); o.b = append(o.b, "null"...) }
 func (o *object) text(k, s string)        { o.key(k); o.b = appendString(o.b, s, MaxText) }
 

@@ -118,14 +118,22 @@ func (a *Actions) startDaemon() (record.DaemonRecord, error) {
 	c.Env = notify.Environ(a.root, os.Environ())
 	c.Dir = "/"
 	c.Stdout, c.Stderr = log, log
-	c.ExtraFiles = []*os.File{lock.File()}
+	// The daemon waits until this one has said who it is, and then says so itself.
+	signed, signing, err := os.Pipe()
+	if err != nil {
+		return none, err
+	}
+	defer signing.Close()
+	c.ExtraFiles = []*os.File{lock.File(), signed}
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := c.Start(); err != nil {
+	err = c.Start()
+	signed.Close()
+	if err != nil {
 		return none, err
 	}
 	// Said here already, for whoever looks before the daemon can say so itself:
 	// the runner of a job in which this is done must know it from the job's own.
-	if err := lock.Sign(c.Process.Pid, "", a.now()); err != nil {
+	if err := lock.SignFor(c.Process.Pid, a.now()); err != nil {
 		return none, err
 	}
 	r, _ := notify.DaemonOf(a.root)

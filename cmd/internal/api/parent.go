@@ -289,7 +289,8 @@ func (a *Actions) lastHeard() int64 {
 // as by Tend.
 func (a *Actions) wakeDaemon() {
 	if r, held := notify.DaemonOf(a.root); held {
-		if r.PID != 0 && r.PID != os.Getpid() && r.BootID == record.BootID() && record.IsProcess(r.PID, r.Start) {
+		// One that is not ready looks for what is new when it is.
+		if r.Ready && r.PID != os.Getpid() && r.BootID == record.BootID() && record.IsProcess(r.PID, r.Start) {
 			_ = syscall.Kill(r.PID, syscall.SIGHUP)
 		}
 		return

@@ -51,8 +51,11 @@ Exit codes: 0 it was told to end, 1 another one has the root or it cannot begin,
 // version is set by the build of a release.
 var version string
 
-// The open file that the starter has locked, where there is one.
-const inheritedFD = 3
+// What a starter hands over, where there is one.
+const (
+	inheritedFD = 3 // the open file that it has locked
+	signedFD    = 4 // at its end when the starter has said there who has it
+)
 
 // How long what is under way may take after TERM.
 const leaveWithin = 700 * time.Millisecond
@@ -172,6 +175,7 @@ func serve(o options) error {
 	var lock *notify.Lock
 	if o.inherited {
 		lock, err = notify.InheritLock(root, inheritedFD)
+		await(signedFD)
 	} else {
 		lock, err = notify.TakeLock(root)
 	}
@@ -190,7 +194,7 @@ func serve(o options) error {
 	signal.Notify(news, syscall.SIGHUP)
 	awayNews := make(chan os.Signal, 1) // about jobs elsewhere
 	signal.Notify(awayNews, syscall.SIGHUP)
-	if err := lock.Sign(os.Getpid(), o.service, time.Now()); err != nil {
+	if err := lock.Sign(o.service, time.Now()); err != nil {
 		return err
 	}
 
@@ -251,6 +255,13 @@ func serve(o options) error {
 	}
 	l.Print("ends")
 	return nil
+}
+
+// await waits until whoever has the other end of a pipe has closed it.
+func await(fd uintptr) {
+	f := os.NewFile(fd, "pipe")
+	_, _ = io.Copy(io.Discard, f)
+	f.Close()
 }
 
 func hooks(root *jobdir.Root, l *log.Logger) notify.Hooks {

@@ -159,8 +159,9 @@ func TestStreamShortWait(t *testing.T) {
 // TestStreamGoes: a stream ends when its caller goes, and when nobody calls again.
 func TestStreamGoes(t *testing.T) {
 	t.Parallel()
-	ended := make(chan int64, 10)
+	begun, ended := make(chan struct{}, 10), make(chan int64, 10)
 	s := parentOf(t, func(_ int, args link.ReadArgs, say func(string), gone <-chan struct{}) {
+		begun <- struct{}{}
 		if *args.After == 0 {
 			say(upTo(1))
 		}
@@ -187,7 +188,11 @@ func TestStreamGoes(t *testing.T) {
 			}
 			after = 0
 		}
-		time.AfterFunc(20*time.Millisecond, cancel)
+		go func() {
+			<-begun
+			time.Sleep(20 * time.Millisecond) // most often it waits by then, and it is to end at any time
+			cancel()
+		}()
 		if _, err := followed(ctx, s.URL, 1, 1, 20000); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
