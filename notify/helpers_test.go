@@ -46,7 +46,7 @@ func helper(t testing.TB, role string, order any) *exec.Cmd {
 }
 
 // patience fails a test that waits for what never comes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func waitFor(t testing.TB, what string, done func() bool) {
 	t.Helper()

@@ -244,7 +244,7 @@ func eventually(d time.Duration, f func() bool) bool {
 }
 
 // patience is how long anything may take that should take no time at all.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // waitFor fails the test unless f comes true.
 func waitFor(t testing.TB, what string, f func() bool) {

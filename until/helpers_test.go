@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func newRoot(t testing.TB) *jobdir.Root {
 	t.Helper()

@@ -667,7 +667,7 @@ func TestJoinMCP(t *testing.T) {
 			if got != uri {
 				t.Errorf("%s: %s", front, got)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s: not told", front)
 		}
 		item := say(session, map[string]any{"action": "inbox", "take": true})["items"].([]any)[0].(map[string]any)["item"]

@@ -127,7 +127,7 @@ func TestDoctorInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var trial []string
-	for end := time.Now().Add(10 * time.Second); len(trial) == 0 && time.Now().Before(end); {
+	for end := time.Now().Add(patience); len(trial) == 0 && time.Now().Before(end); {
 		trial, _ = filepath.Glob(filepath.Join(above, ".space-job-doctor-*"))
 	}
 	_ = c.Process.Signal(os.Interrupt)
@@ -342,10 +342,9 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 
 // within waits for something that another process does.
 func within(ts *testscript.TestScript, what string, done func() bool) {
-	const most = 10 * time.Second
-	for end := time.Now().Add(most); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			ts.Fatalf("no %s after %v", what, most)
+			ts.Fatalf("no %s after %v", what, patience)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestServerReaps(t *testing.T) {
 		call(t, f.stdio, "space_job", map[string]any{"action": "logs", "job": job, "offset": 0, "follow_ms": 20000})
 	}
 	var left string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if left = children(server.Process.Pid); left == "" {
 			return
 		}

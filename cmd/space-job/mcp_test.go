@@ -141,7 +141,7 @@ func TestAgentIsWoken(t *testing.T) {
 			select {
 			case uri := <-updated:
 				delete(want, uri)
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				t.Fatalf("%s: not told of %v", front, want)
 			}
 		}
@@ -164,7 +164,7 @@ func TestAgentIsWoken(t *testing.T) {
 			if uri != again {
 				t.Errorf("%s: told of %s", front, uri)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s: not told of a job that had ended", front)
 		}
 	}

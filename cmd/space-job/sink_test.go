@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
 // space is a root of a test's own, with the programs as users run them.
 type space struct {
 	t    testing.TB
@@ -102,7 +105,7 @@ func (s *space) sink(name string) string {
 func (s *space) await(what string, get func() string, want string) {
 	s.t.Helper()
 	got := ""
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if got = get(); strings.HasPrefix(got, want) {
 			return
 		}

@@ -263,7 +263,7 @@ func TestNotifyStorm(t *testing.T) {
 
 	s.must("daemon", "stop")
 	var left map[int]int
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if left = s.processes(); len(left) == 0 {
 			break
 		}

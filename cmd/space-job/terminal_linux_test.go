@@ -77,7 +77,7 @@ func (term *terminal) text() string {
 // await waits until what was seen contains want.
 func (term *terminal) await(t *testing.T, want string) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	for !strings.Contains(term.text(), want) {
 		select {
 		case <-term.more:
@@ -383,7 +383,7 @@ func TestNotifyAndWalkAway(t *testing.T) {
 
 	other := openTerminal(t, 80)
 	var inbox string
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(inbox, id); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); !strings.Contains(inbox, id); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("nothing of %q in the inbox: %s", id, inbox)
 		}

@@ -17,6 +17,9 @@ import (
 	"space-job/notify/thread"
 )
 
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
 // Environment variables that make this test binary another program.
 const asCaller = "SPACE_JOB_TEST_CALLER" // runs the command that this names, for a minute
 
@@ -176,7 +179,7 @@ func TestCommandCancelled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("goes on")
 	}
 	gone(t, filepath.Join(dir, "a"))
@@ -322,7 +325,7 @@ func read(t *testing.T, path string) string {
 // await waits for a file.
 func await(t *testing.T, path string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
@@ -340,7 +343,7 @@ func gone(t *testing.T, files ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); runs(pid); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); runs(pid); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 				t.Fatalf("%s: process %d still runs", f, pid)

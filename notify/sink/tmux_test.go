@@ -57,7 +57,7 @@ func (s *server) pane(t *testing.T, shell, front string) string {
 func (s *server) until(t *testing.T, id, format, want string) {
 	t.Helper()
 	got := ""
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if got = s.run(t, "display-message", "-p", "-t", id, format); got == want {
 			return
 		}

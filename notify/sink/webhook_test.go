@@ -260,7 +260,7 @@ func TestWebhookCancelled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("goes on")
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"space-job/jobdir"
 )
 
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
 func ptr(n int64) *int64 { return &n }
 
 func seqs(entries []Entry) string {
@@ -138,7 +141,7 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	th := newThread(t)
 	crowd(t, th, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i, r := range []Range{{}, {After: ptr(1)}, {After: ptr(1), N: 1}} { // the first before there is a thread
 		got := make(chan Read, 1)
@@ -641,7 +644,7 @@ func TestInboxNotThereYet(t *testing.T) {
 		}
 		select {
 		case <-w.hints.C:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("%s: nothing is told", at)
 		}
 		w.close()
@@ -670,7 +673,7 @@ func TestLeaseOverWhileWaiting(t *testing.T) {
 	if _, err := th.Take("a0", Taker{}, true); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	time.AfterFunc(100*time.Millisecond, func() { late.Store(true) })
 	if it, err := th.WaitItem(ctx, "a0", nil); err != nil || it.ID != "e1" {
@@ -723,7 +726,7 @@ func TestFollower(t *testing.T) {
 			defer f.Close()
 			read := func(want []Entry) {
 				t.Helper()
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
 				var got []Entry
 				for len(got) < len(want) && ctx.Err() == nil {

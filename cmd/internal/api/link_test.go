@@ -16,6 +16,9 @@ import (
 	"space-job/notify/thread"
 )
 
+// testPatience is how long a test waits for what must come.
+const testPatience = time.Minute
+
 // carryTo is a way to a parent in this process, until cut says otherwise.
 func carryTo(parent *Actions, cut *bool) Carrier {
 	return func(ctx context.Context, r link.Request) (link.Answer, error) {
@@ -296,7 +299,7 @@ func TestFollowTogether(t *testing.T) {
 	follow := func(n int) error {
 		after := int64(0)
 		for after < entries {
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), testPatience)
 			got, ok := hub.follow(ctx, parent.thread(), after, n)
 			cancel()
 			var res ThreadResult
@@ -668,7 +671,7 @@ func TestArrivalsAfterJoin(t *testing.T) {
 	if _, err := child.MemberAdd(MemberRequest{Name: "ann", Kind: thread.Agent}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testPatience)
 	defer cancel()
 	news := make(chan string, 10)
 	ended := make(chan error, 1)

@@ -23,6 +23,9 @@ import (
 	"space-job/jobdir/record"
 )
 
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
 // bytesPerToken is the rule of thumb that the limits below are given in.
 const bytesPerToken = 4
 
@@ -363,7 +366,7 @@ func TestLinkWaitsForNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(patience))
 		if _, err := io.WriteString(conn, "POST /link HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+c.token+"\r\nContent-Length: 10\r\n\r\n{"); err != nil {
 			t.Fatal(err)
 		}

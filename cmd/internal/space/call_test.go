@@ -14,6 +14,9 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
 func TestMain(m *testing.M) {
 	helloWithin, answerWithin, endWithin = 10*time.Second, 10*time.Second, 5*time.Second
 	os.Exit(m.Run())
@@ -128,7 +131,7 @@ func TestCallerGone(t *testing.T) {
 		done <- err
 	}()
 	n := 0
-	for end := time.Now().Add(10 * time.Second); n == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); n == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if b, err := os.ReadFile(pid); err == nil {
 			_, _ = fmt.Sscan(string(b), &n)
 		}
