@@ -570,6 +570,38 @@ func TestPruneWaitsForTheMessage(t *testing.T) {
 	waitFor(t, "removal", func() bool { _, err := os.Lstat(root.Job(j.id).Dir()); return os.IsNotExist(err) })
 }
 
+// TestPruneHourly: what ended long ago is removed a while after the daemon's start,
+// and from then on every hour.
+func TestPruneHourly(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	began := time.Now()
+	f := must[*follower](t)(newFollower(root, Hooks{}))
+	defer f.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer f.work.Wait()
+	defer cancel()
+	for i, at := range []time.Duration{firstPrune, firstPrune + time.Hour, firstPrune + 2*time.Hour} {
+		j := makeJob(t, root, jobdir.Cmd{ID: testID})
+		j.endWith(record.ExitRecord{State: jobdir.Exited, ExitCode: intp(0), At: began.Add(-30 * 24 * time.Hour)}, 1)
+		due := f.pruneAt
+		if d := due.Sub(began) - at; d < 0 || d > patience {
+			t.Fatalf("%d: due in %v", i, due.Sub(began))
+		}
+		f.step(ctx, due.Add(-time.Millisecond))
+		if f.pruneAt != due {
+			t.Fatalf("%d: too soon", i)
+		}
+		if next := f.step(ctx, due); next.After(due.Add(time.Hour)) {
+			t.Errorf("%d: comes again in %v", i, next.Sub(due))
+		}
+		(<-f.results)()
+		if _, err := os.Lstat(root.Job(j.id).Dir()); !os.IsNotExist(err) {
+			t.Errorf("%d: not removed: %v", i, err)
+		}
+	}
+}
+
 // TestRefusedMessageGoesWithItsJob: what a sink has refused keeps no job from being
 // removed, and is not kept without it.
 func TestRefusedMessageGoesWithItsJob(t *testing.T) {

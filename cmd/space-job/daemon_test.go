@@ -28,7 +28,10 @@ func TestWithoutDaemonProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o700); err != nil {
+		syscall.ForkLock.RLock() // what is forked while it is open for writing keeps it from being executed
+		err = os.WriteFile(filepath.Join(dir, name), b, 0o700)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

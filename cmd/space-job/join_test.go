@@ -23,6 +23,7 @@ import (
 
 	"space-job/cmd/internal/api"
 	"space-job/cmd/internal/link/carrier"
+	"space-job/jobdir"
 	"space-job/notify"
 	"space-job/notify/thread"
 )
@@ -47,7 +48,9 @@ func armed(main func()) func() {
 		order := os.Getenv("SPACE_JOB_HOME") + ".crash"
 		at := func(point string) {
 			b, err := os.ReadFile(order)
-			if err == nil && string(b) == point && os.Rename(order, order+"ed") == nil {
+			if err == nil && string(b) == point && os.Rename(order, order+"ing") == nil {
+				_ = os.WriteFile(order+"ing", []byte(strconv.Itoa(os.Getpid())), 0o600)
+				_ = os.Rename(order+"ing", order+"ed")
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
 			}
@@ -72,13 +75,43 @@ func (s *space) arm(point string) {
 // died waits until a program has.
 func (s *space) died() {
 	s.t.Helper()
+	pid := 0
 	s.await("a program that dies", func() string {
-		_, err := os.Stat(s.root + ".crashed")
+		b, err := os.ReadFile(s.root + ".crashed")
+		pid, _ = strconv.Atoi(string(b))
 		return fmt.Sprint(err == nil)
 	}, "true")
 	if err := os.Remove(s.root + ".crashed"); err != nil {
 		s.t.Fatal(err)
 	}
+	s.noDaemon(pid)
+}
+
+// noDaemon waits until the daemon that a process was is gone: one that is about to be
+// is still in the way of the next.
+func (s *space) noDaemon(pid int) {
+	s.t.Helper()
+	root, err := jobdir.OpenRoot(s.root)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.await("the end of the daemon", func() string {
+		r, held := notify.DaemonOf(root)
+		return fmt.Sprint(held && (r.PID == pid || r.PID == 0))
+	}, "false")
+}
+
+// serve starts the daemon, and returns once it answers at its port.
+func (s *space) serve() {
+	s.t.Helper()
+	s.run("daemon", "--detach")
+	s.await("an answer at the port", func() string {
+		res, err := http.Get("http://127.0.0.1:" + strings.TrimSpace(s.file("port")) + "/mcp")
+		if err == nil {
+			res.Body.Close()
+		}
+		return fmt.Sprint(err == nil)
+	}, "true")
 }
 
 // newParent is a space whose daemon serves a port.
@@ -210,9 +243,10 @@ func TestJoin(t *testing.T) {
 	job := a.run("start", "--notify", "--member", "ann", "--wake", "bob", "--wake", "local", "echo hello; exit 3")
 	a.await("ann's waker", a.woken, "e8")
 	b.await("bob's waker", b.woken, "e7 e8")
-	if got := p.run("inbox", "--member", "local", "--json"); !strings.Contains(got, `"item":"e8"`) || !strings.Contains(got, `"job":"`+job+`"`) {
-		t.Errorf("inbox of local: %s", got)
-	}
+	p.await("the inbox of local", func() string {
+		got := p.run("inbox", "--member", "local", "--json")
+		return fmt.Sprint(strings.Contains(got, `"item":"e8"`) && strings.Contains(got, `"job":"`+job+`"`))
+	}, "true")
 	if got := p.texts(); !strings.Contains(got, ";JOB "+job+" exited exit=3 ") || strings.Count(got, "JOB") != 1 {
 		t.Errorf("%s", got)
 	}
@@ -484,7 +518,7 @@ func TestParentAway(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	a.killDaemon()
-	p.run("daemon", "--detach")
+	p.serve()
 	// Whoever posts next brings on what waits before that.
 	if got := a.run("thread", "post", "--member", "ann", "post 3"); got == "0" {
 		t.Error("it waits")

@@ -129,6 +129,7 @@ func (s *space) killDaemon() {
 	if err != nil || d.PID <= 1 || syscall.Kill(d.PID, syscall.SIGKILL) != nil {
 		s.t.Fatalf("no daemon to kill: %s, %v", b, err)
 	}
+	s.noDaemon(d.PID)
 }
 
 // TestN1SinkDownWhenTheJobEnds: what a far end does not take waits, through
