@@ -111,15 +111,16 @@ func TestContainer(t *testing.T) {
 	if err == nil {
 		err = follow.Start()
 	}
-	if err == nil {
-		err = read.Start()
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, 64)
 	if n, err := out.Read(got); err != nil || string(got[:n]) != "before\n" {
 		t.Fatalf("%q, %v", got[:n], err)
+	}
+	// Now the log is as long as the place that this one waits at.
+	if err := read.Start(); err != nil {
+		t.Fatal(err)
 	}
 	here.await("two that wait over there", func() string { return strconv.Itoa(c.waiting()) }, "2")
 	c.stop()
