@@ -77,8 +77,11 @@ func (p *pump) init(maxLog int64) {
 	p.look()
 }
 
-// size is where the log ends.
-func (p *pump) size() int64 { return p.off }
+// size is where the log ends. It may have been cut since the last bytes came.
+func (p *pump) size() int64 {
+	p.look()
+	return p.off
+}
 
 // pollFD is the pipe if there is a reason to wait for it.
 func (p *pump) pollFD() int {
