@@ -730,7 +730,7 @@ func (f *follower) prune(context.Context) func() {
 			f.say("prune: %v", err)
 		}
 		if n := len(report.Removed); n > 0 {
-			f.say("prune: removed %d jobs", n)
+			f.say("prune: jobs removed: %d", n)
 		}
 		clear(f.said)
 		f.sweepAt = time.Time{}
