@@ -566,7 +566,7 @@ func TestPruneWaitsForTheMessage(t *testing.T) {
 	wantDelivered(t, root, j.id)
 	d.stop()
 	d = follow(t, root, Hooks{}, func(f *follower) { f.pruneAt = time.Now() })
-	d.log.has(t, "removed 1 job")
+	d.log.has(t, "jobs removed: 1")
 	waitFor(t, "removal", func() bool { _, err := os.Lstat(root.Job(j.id).Dir()); return os.IsNotExist(err) })
 }
 

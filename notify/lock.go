@@ -100,6 +100,9 @@ func (l *Lock) Sign(service string, now time.Time) error {
 // SignFor says that a process has the lock that has just been started with it, and
 // has not said so itself.
 func (l *Lock) SignFor(pid int, now time.Time) error {
+	if r, _ := DaemonOf(l.root); r.PID == pid && r.Ready {
+		return nil // it has: it did not wait any longer
+	}
 	return l.sign(record.DaemonRecord{PID: pid, At: now})
 }
 

@@ -71,7 +71,7 @@ func leftOf(dir string) (find func() (live []process, sure bool, err error), err
 		return nil, err
 	}
 	defer unix.Close(d)
-	s := search{id: path.Base(dir), root: path.Dir(path.Dir(dir)), me: unix.Getpid()}
+	s := search{id: path.Base(dir), root: path.Dir(path.Dir(dir)), me: unix.Getpid(), stuck: stuck{}}
 	if p, ok := readPid(d); ok && p.BootID == record.BootID() { // else its numbers are another boot's
 		s.session, s.from = p.ChildPID, p.ChildStart
 		s.runner = process{pid: p.RunnerPID, start: p.RunnerStart}

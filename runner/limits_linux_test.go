@@ -289,9 +289,7 @@ func TestSurvivorsOfAnotherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(setuid, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, setuid, b, 0o755)
 	if err := os.Chmod(setuid, 0o755|fs.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}

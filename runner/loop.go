@@ -85,6 +85,7 @@ func sooner(a, b time.Duration) time.Duration {
 // stopTree prepares to end every process of the job.
 func (r *supervisor) stopTree(now time.Time) *stopper {
 	r.wantReaps.Store(true)
+	r.stuck = stuck{}
 	return newStopper(now, r.tree)
 }
 

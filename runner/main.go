@@ -32,6 +32,7 @@ type supervisor struct {
 	childFrom uint64 // when it started: tells it from a later one of the same number
 	subreaper bool   // orphans of the job come to this process
 	blind     bool   // there is no /proc: processes cannot be looked at
+	stuck     stuck  // once the tree is to end
 
 	// Written by the main goroutine before it rings, read by the loop.
 	status    atomic.Uint64 // leaderEnded | the command's wait status

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -221,6 +222,17 @@ func helper(role string, args ...string) *exec.Cmd {
 	c := exec.Command(testBinary, args...)
 	c.Env = append(os.Environ(), roleEnv+"="+role)
 	return c
+}
+
+// writeProgram writes a file that is executed. What is forked while it is open for
+// writing would keep it from being.
+func writeProgram(t testing.TB, path string, b []byte, mode fs.FileMode) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, b, mode); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // helperArgv is the argv of a job that runs a helper.

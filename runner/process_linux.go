@@ -104,7 +104,7 @@ func (r *supervisor) tree() (live []process, sure bool) {
 	if !r.subreaper {
 		return r.treeByMarks()
 	}
-	s := search{id: r.id, root: r.root}
+	s := search{id: r.id, root: r.root, stuck: r.stuck}
 	return below(unix.Getpid(), func(p process) membership { return s.of(p, markOf(p.pid)) })
 }
 

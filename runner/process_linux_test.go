@@ -47,6 +47,29 @@ func statusField(status, name string) string {
 }
 
 // What the runner is, and what it holds on to.
+func TestStuck(t *testing.T) {
+	var never stuck
+	s := stuck{}
+	p := process{pid: 7, start: 1}
+	now := time.Now()
+	for i, step := range []struct {
+		p    process
+		at   time.Duration
+		want bool
+	}{
+		{p, 0, false},
+		{p, endsWithin, false},
+		{process{pid: 8, start: 1}, endsWithin + 1, false},
+		{p, endsWithin + 1, true},
+		{process{pid: 7, start: 2}, endsWithin + 2, false}, // the same number, somebody else
+		{process{pid: 7, start: 2}, 2*endsWithin + 3, true},
+	} {
+		if got := s.add(step.p, now.Add(step.at)); got != step.want || never.add(step.p, now.Add(step.at)) {
+			t.Errorf("step %d: %v", i, got)
+		}
+	}
+}
+
 func TestRunnerProcess(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)
@@ -452,9 +475,7 @@ func fatRole([]string) int {
 func TestEnvironmentDuringExec(t *testing.T) {
 	t.Parallel()
 	again := filepath.Join(t.TempDir(), "again")
-	if err := os.WriteFile(again, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, again, []byte("#!/bin/sh\nexec \"$0\"\n"), 0o700)
 	c := exec.Command(again)
 	c.Env = []string{"SPACE_JOB=j0123456789ab"}
 	if err := c.Start(); err != nil {

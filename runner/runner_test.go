@@ -51,9 +51,7 @@ func TestE1ExitCodes(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode fs.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		writeProgram(t, path, []byte(text), mode)
 		if err := os.Chmod(path, mode); err != nil { // whatever the umask
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +48,7 @@ type search struct {
 	me       int     // the process that searches: none of the job's
 	below    bool    // me's children are the job's
 	runner   process // none of them either
+	stuck    stuck
 }
 
 // isRunner: the job's runner stays while something can write to the log, and
@@ -87,10 +89,35 @@ func (s *search) of(p process, m mark) membership {
 	switch {
 	case m.job == "" && path.IsAbs(m.root) && record.IsDaemon(m.root, p.pid, p.start), s.other(m):
 		return apart
-	case m.blank && !p.runsCode():
+	case m.blank && !p.runsCode() && !s.stuck.add(p, time.Now()):
 		return expiring
 	}
 	return ours
+}
+
+// stuck remembers who has been about to end, and since when. The kernel may hold a
+// process up in its end for as long as it likes, where a file of it cannot be closed:
+// then it counts as any that cannot be ended. Nil remembers nothing.
+type stuck map[int]since
+
+type since struct {
+	start uint64
+	at    time.Time
+}
+
+// endsWithin is far longer than a process with much memory takes to give it back.
+const endsWithin = 5 * time.Second
+
+// add reports whether a process that is about to end has been so for too long.
+func (s stuck) add(p process, now time.Time) bool {
+	e, ok := s[p.pid]
+	if !ok || e.start != p.start {
+		if s != nil {
+			s[p.pid] = since{p.start, now}
+		}
+		return false
+	}
+	return now.Sub(e.at) > endsWithin
 }
 
 func (s *search) bears(m mark) bool {
@@ -191,7 +218,7 @@ func withParents(all []process) bool {
 func (r *supervisor) treeByMarks() (live []process, sure bool) {
 	all, sure := everyProcess()
 	sure = sure && withParents(all)
-	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true}
+	s := search{id: r.id, root: r.root, session: r.child, from: r.childFrom, me: unix.Getpid(), below: true, stuck: r.stuck}
 	live, surely := s.among(all, markOf)
 	return live, sure && surely
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"space-job/jobdir"
+	"space-job/notify"
 )
 
 // TestWithoutDaemonProgram: start --notify fails before anything is created, and
@@ -63,6 +66,49 @@ func TestWithoutDaemonProgram(t *testing.T) {
 	}
 	if out, err := start("doctor"); err != nil || !strings.Contains(out, "start --notify is refused") {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestStarterThatStops: a daemon whose starter is stopped before it has said who has
+// the lock says so itself, and so does one of a starter that hands over no pipe.
+func TestStarterThatStops(t *testing.T) {
+	t.Parallel()
+	for _, piped := range []bool{true, false} {
+		s := newSpace(t)
+		root, err := jobdir.OpenRoot(s.root)
+		if err == nil {
+			err = root.Create()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := notify.TakeLock(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(pathOf(t, "space-jobd"), "--inherited")
+		c.Env = append(os.Environ(), "SPACE_JOB_HOME="+s.root)
+		if c.ExtraFiles = []*os.File{lock.File()}; piped {
+			c.ExtraFiles = append(c.ExtraFiles, r)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lock.Close()
+		s.await("a daemon that is ready", func() string {
+			d, held := notify.DaemonOf(root)
+			return fmt.Sprint(held && d.PID == c.Process.Pid && d.Ready)
+		}, "true")
+		r.Close()
+		w.Close()
+		s.run("daemon", "stop")
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

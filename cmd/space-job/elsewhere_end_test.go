@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -338,6 +339,36 @@ func TestEndElsewhereDamaged(t *testing.T) {
 func TestNoCallOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	here := newSpace(t)
+	child := newSpace(t) // whose calls are those of a link
+	child.run("member", "add", "bob", "--kind", "agent", "--wake-command", "true")
+	joins := `if test -e "$0.on"; then trap "" TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; while :; do sleep 100; done; fi
+		exec env SPACE_JOB_HOME=` + here.root + ` "$@"`
+	over := filepath.Join(t.TempDir(), "stuck")
+	prefix, err := json.Marshal([]string{"sh", "-c", joins, over})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child.run("thread", "join", here.run("thread", "invite", "--address", "exec:"+string(prefix)), "--member", "bob")
+	child.run("daemon", "stop")
+	if err := os.WriteFile(over+".on", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	child.run("daemon", "--detach")
+	gone := func(what string, s *space, stuck string) {
+		pid := ""
+		s.await("a call", func() string {
+			b, _ := os.ReadFile(stuck)
+			pid = strings.TrimSpace(string(b))
+			return fmt.Sprint(pid != "")
+		}, "true")
+		s.run("daemon", "stop")
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.await("the end of the "+what, func() string { return fmt.Sprint(syscall.Kill(n, 0)) }, syscall.ESRCH.Error())
+	}
+	gone("link", child, over)
 	for _, what := range []string{"wait", "status"} {
 		stuck := filepath.Join(t.TempDir(), "stuck")
 		script := `hello='{"space_job":"v1","format":1}'; job='"job":"j6c1f0a2b9d3e"'
@@ -353,18 +384,7 @@ func TestNoCallOutlivesDaemon(t *testing.T) {
 			here.run("daemon", "--detach")
 		}
 		here.run("--space", "cloud:box", "start", "--notify", "--member", "ann", "true")
-		pid := ""
-		here.await("a call", func() string {
-			b, _ := os.ReadFile(stuck)
-			pid = strings.TrimSpace(string(b))
-			return fmt.Sprint(pid != "")
-		}, "true")
-		here.run("daemon", "stop")
-		n, err := strconv.Atoi(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
-		here.await("the end of the "+what, func() string { return fmt.Sprint(syscall.Kill(n, 0)) }, syscall.ESRCH.Error())
+		gone(what, here, stuck)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -152,7 +153,9 @@ func TestApprovalOfFailedStart(t *testing.T) {
 	}
 	b, err := os.ReadFile(program)
 	if err == nil {
+		syscall.ForkLock.RLock() // what is forked while it is open for writing keeps it from being executed
 		err = os.WriteFile(filepath.Join(bin, "space-job"), b, 0o700)
+		syscall.ForkLock.RUnlock()
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(bin, "space-runner"), []byte("no program"), 0o700)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"space-job/jobdir"
+	"space-job/notify"
 )
 
 const wireHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"wire","version":"1"}}}` +
@@ -473,6 +477,32 @@ func TestWireHTTPStop(t *testing.T) {
 				t.Errorf("%s is there %d times, and the client: %v, %d %s", s.name, n, s.got.err, s.got.status, s.got.body)
 			}
 		}
+	}
+}
+
+// TestParentEndsMeanwhile: to a child that waits for something, the end of the
+// parent's daemon is a connection that is lost.
+func TestParentEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	p := newParent(t)
+	a := p.childOf(t, "ann")
+	a.run("daemon", "stop") // its own calls
+	root, err := jobdir.OpenRoot(p.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon, _ := notify.DaemonOf(root)
+	before := watches(daemon.PID)
+	c := a.command("inbox", "--member", "ann", "--take", "--follow-ms", "25000")
+	var said bytes.Buffer
+	c.Stderr = &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inTime(t, "the parent watches", patience, func() bool { return watches(daemon.PID) > before })
+	p.run("daemon", "stop")
+	if err := c.Wait(); err == nil || !strings.Contains(said.String(), "the parent of this Space cannot be reached") || strings.Contains(said.String(), "no space-job") {
+		t.Errorf("%v: %s", err, said.String())
 	}
 }
 

@@ -38,7 +38,7 @@ func ParseDaemon(b []byte) (DaemonRecord, bool) {
 		Start:   number(field(s, "start")),
 		BootID:  strings.Trim(field(s, "boot_id"), `"`),
 		Service: strings.Trim(field(s, "service"), `"`),
-		Ready:   field(s, "ready") == "true",
+		Ready:   field(s, "ready") != "false", // older ones do not say, and are
 	}
 	r.At, _ = time.Parse(time.RFC3339Nano, strings.Trim(field(s, "at"), `"`))
 	return r, r.PID != 0 && r.Start != 0 && r.BootID != ""

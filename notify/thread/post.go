@@ -164,7 +164,7 @@ const (
 func (c *queue) post(q *posting) {
 	c.mu.Lock()
 	c.waiting = append(c.waiting, q)
-	pause := c.pause(q)
+	pause := c.pause(q, time.Now())
 	busy := c.busy
 	c.busy = true
 	c.mu.Unlock()
@@ -192,11 +192,10 @@ func (c *queue) post(q *posting) {
 }
 
 // pause is how long a post waits for others. c is locked.
-func (c *queue) pause(q *posting) time.Duration {
+func (c *queue) pause(q *posting, now time.Time) time.Duration {
 	if !q.post.Gather {
 		return 0
 	}
-	now := time.Now()
 	if c.recent == nil {
 		c.recent = make(map[string]time.Time)
 	}
@@ -359,6 +358,7 @@ func (w *writer) commit(all []*posting) {
 		return
 	}
 	var failed error
+	var late []*posting // of which something is left to do
 	for i, q := range all {
 		w.t = q.t
 		next := int64(-1) // not known, but for the last
@@ -369,17 +369,23 @@ func (w *writer) commit(all []*posting) {
 			w.t.keys.add(q.entry.Key, q.entry.Seq, next)
 		}
 		q.res = Posted{Entry: *q.entry, Unknown: q.draft.unknown}
-		if failed == nil {
-			q.res.Claims, q.res.Items, failed = w.workThrough(q.entry)
+		switch {
+		case failed == nil:
+			if q.res.Claims, q.res.Items, failed = w.workThrough(q.entry); failed != nil {
+				late = append(late, q)
+			}
+		case len(q.draft.mentions)+len(q.draft.claims) > 0:
+			late = append(late, q)
 		}
 	}
 	if failed == nil {
-		failed = w.setState(w.state)
-	}
-	if failed != nil { // they are posted: an error would have them posted twice
-		for _, q := range all {
-			q.t.warn("entry %d is posted; what it asks for is done with the next one: %v", q.entry.Seq, failed)
+		if err := w.setState(w.state); err != nil {
+			last := all[len(all)-1]
+			last.t.warn("entry %d is posted; that all was done that it asks for cannot be noted: it is done again with the next one: %v", last.entry.Seq, err)
 		}
+	}
+	for _, q := range late { // it is posted: an error would have it posted twice
+		q.t.warn("entry %d is posted; what it asks for is done with the next one: %v", q.entry.Seq, failed)
 	}
 }
 

@@ -2,6 +2,8 @@ package thread
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -81,13 +83,51 @@ func TestPostTogether(t *testing.T) {
 	}
 }
 
+// TestPostNotNoted: what was done, and cannot be noted, is done again with the next
+// entry. One of those who have posted together is told so.
+func TestPostNotNoted(t *testing.T) {
+	t.Parallel()
+	th := newThread(t)
+	crowd(t, th, 2)
+	var warned []string
+	w := must(th.open())(t)
+	closed := w.st
+	w.st = must(os.Open(w.st.Name()))(t) // which cannot be written
+	var all []*posting
+	for _, text := range []string{"one", "@a1 two", "three"} {
+		d := must(th.check(Post{Author: ann, Text: text}))(t)
+		q := &posting{t: th.Again(), post: d.Post, draft: d}
+		q.t.Warn = func(s string) { warned = append(warned, s) }
+		if w.prepare(q); q.err != nil {
+			t.Fatal(q.err)
+		}
+		all = append(all, q)
+	}
+	w.commit(all)
+	closed.Close()
+	w.close()
+	for i, q := range all {
+		if q.err != nil || q.res.Entry.Seq != int64(i+1) || len(q.res.Items) != len(q.draft.mentions) {
+			t.Errorf("%+v, %v", q.res, q.err)
+		}
+	}
+	if len(warned) != 1 || !strings.HasPrefix(warned[0], "entry 3 is posted; that all was done that it asks for cannot be noted") {
+		t.Errorf("%q", warned)
+	}
+	must(th.Post(Post{Author: ann, Text: "four"}))(t)
+	if items := must(th.Inbox("a1"))(t); len(items) != 1 || items[0].ID != "e2" {
+		t.Errorf("%+v", items)
+	}
+}
+
 // TestPostGathers: few who post do not wait for one another, and of many nobody
 // waits longer than it may.
 func TestPostGathers(t *testing.T) {
 	t.Parallel()
 	var c queue
+	now := time.Now()
 	pause := func(n int, gathers bool) time.Duration {
-		return c.pause(&posting{post: Post{Author: agent(n), Gather: gathers}})
+		return c.pause(&posting{post: Post{Author: agent(n), Gather: gathers}}, now)
 	}
 	for n := range fewPost {
 		if p := pause(n, true); p > 0 {
@@ -105,9 +145,7 @@ func TestPostGathers(t *testing.T) {
 	if pause(0, false) > 0 {
 		t.Error("who may not wait does")
 	}
-	for name := range c.recent {
-		c.recent[name] = time.Now().Add(-2 * time.Second)
-	}
+	now = now.Add(2 * time.Second)
 	if pause(0, true) > 0 || len(c.recent) != 1 {
 		t.Errorf("%d are counted after they have stopped", len(c.recent))
 	}

@@ -48,7 +48,7 @@ func senseless(h space.Hello, ask, result any) string {
 		}
 		c.entry(&r.Entry)
 		c.named(r.Job, ask.Job)
-		if m := r.Message; m != nil && (r.State == jobdir.Running || m.Offset < 0 || len(m.Text) > maxEndText) {
+		if m := r.Message; m != nil && (m.Offset < 0 || len(m.Text) > maxEndText) {
 			c.no("a message of the end of job " + string(r.Job) + ", which is none")
 		}
 	case askCancel:

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"space-job/cmd/internal/space"
+	"space-job/notify"
 )
 
 // behind are actions on the jobs of a Space whose prefix is a script, and what is told
@@ -216,7 +218,7 @@ func TestSenseless(t *testing.T) {
 		"logs":        {`{}`, `{"job":"` + other + `",` + exited + `,"offset":7,"next_offset":7}`, `{"job":"` + id + `",` + exited + `,"offset":7,"next_offset":-1}`, `{"job":"` + id + `",` + exited + `,"offset":2,"next_offset":5}`},
 		"status":      {`{}`, `null`, `{"job":"` + other + `",` + exited + `}`, `{"job":"` + id + `","state":"exotic"}`, `{"job":"` + id + `",` + exited + `,"signal":"a\nb"}`},
 		"status json": {`{}`, `null`, `[1]`, `{"job":"` + other + `",` + exited + `}`},
-		"message":     {`{"job":"` + id + `","state":"running","message":{"text":"it ended"}}`, `{"job":"` + id + `",` + exited + `,"message":{"text":"` + strings.Repeat("x", maxEndText+1) + `"}}`},
+		"message":     {`{"job":"` + id + `",` + exited + `,"message":{"text":"` + strings.Repeat("x", maxEndText+1) + `"}}`},
 		"list":        {`{"jobs":[{"job":"../x",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `","state":"\u001b[31m"}]}`, `{"more":-4}`},
 		"wait":        {`{}`, `{"jobs":[]}`, `{"jobs":[{"job":"` + other + `",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `",` + exited + `},{"job":"` + id + `",` + exited + `}]}`, `{"jobs":[{"job":"` + id + `",` + exited + `}],"code":777}`},
 		"wait any":    {`{"jobs":[]}`, `{"jobs":[{"job":"` + other + `",` + exited + `}]}`},
@@ -237,6 +239,11 @@ func TestSenseless(t *testing.T) {
 				t.Errorf("%s: %q", what, e.Message)
 			}
 		}
+	}
+	write(answer+".format", "1")
+	write(answer, `{"result":{"job":"`+id+`","state":"running","message":{"text":"it ended"}}}`)
+	if err := asks["message"](); !errors.Is(err, notify.ErrNotEnded) { // it did so after its state was looked at
+		t.Errorf("a job that ends during the look: %v", err)
 	}
 	write(answer+".format", "99")
 	write(answer, `{"result":{"job":"`+id+`","state":"exotic"},"hints":["see space-job list"]}`)

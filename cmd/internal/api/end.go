@@ -112,7 +112,7 @@ func (a *Actions) EndMessage(job jobdir.ID) (notify.Message, error) {
 	if _, err := a.repeat(a.away.Context, space.Call{Action: "status", Request: ask}, briefly, &res); err != nil {
 		return notify.Message{}, err
 	}
-	if res.Message == nil {
+	if res.Message == nil || res.State == jobdir.Running { // it has ended in the moment between the two
 		return notify.Message{}, notify.ErrNotEnded
 	}
 	if res.Job != job {

@@ -911,7 +911,7 @@ func TestAnswerAll(t *testing.T) {
 	if got := shown(all(200, false)); got != "one | " {
 		t.Error(got)
 	}
-	if got := shown(all(200, true, func() { post("two") })); got != "one | two | | " && got != "one | two | " {
+	if got := shown(all(2000, true, func() { post("two") })); got != "one | two | | " && got != "one | two | " {
 		t.Error(got)
 	}
 	gone := errors.New("the caller is gone")

@@ -68,7 +68,7 @@ func (a *Actions) answerRequest(ctx context.Context, action string, line []byte,
 		res, err := a.Status(ask.Job)
 		out.Warnings = res.Warnings
 		told := toldStatus{StatusResult: res}
-		if err == nil && ask.Message {
+		if err == nil && ask.Message && res.State != jobdir.Running { // it may have ended since
 			told.Message, err = a.endText(res.Job)
 		}
 		return told, err

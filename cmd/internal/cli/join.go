@@ -181,7 +181,10 @@ func (o *threadJoinOptions) Run(s *session, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, usage("link: none is given", "thread join")
 	}
-	text, err := textOf(args[0])
+	text, err := argument(args[0])
+	if err == errTooMuch {
+		err = usage("link: "+err.Error()+": that is no link", "thread join")
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -196,20 +196,24 @@ func threadPostCommand() *command {
 	}
 }
 
-// textOf is the text of an argument, or of standard input for -, without the end of
-// its last line. What does not end is not waited for.
-func textOf(arg string) (string, error) {
+// maxStdin is more than any argument is long that may be given on standard input.
+const maxStdin = 64 << 10
+
+// errTooMuch: nothing of it may be cut, as the rest may be more than blank lines.
+var errTooMuch = errors.New("more than 65536 bytes of standard input")
+
+// argument is an argument, or standard input for -, without the end of its last
+// line. What floods is read no further than errTooMuch.
+func argument(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
 	}
-	const most = 64 << 10
-	b, err := io.ReadAll(io.LimitReader(os.Stdin, most+1))
+	b, err := io.ReadAll(io.LimitReader(os.Stdin, maxStdin+1))
 	switch {
 	case err != nil:
 		return "", &api.Error{Code: api.IO, Message: "stdin: " + err.Error()}
-	case len(b) > most: // nothing of it may be cut: the rest may be more than blank lines
-		return "", &api.Error{Code: api.LimitExceeded, Message: "text: more than 65536 bytes of standard input: a post has at most 8192 bytes",
-			Hint: "put it into a file and post its path"}
+	case len(b) > maxStdin:
+		return "", errTooMuch
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
@@ -223,7 +227,11 @@ func (o *threadPostOptions) Run(s *session, args []string) (int, error) {
 	if len(args) == 0 {
 		return 0, usage("text: none is given", "thread post")
 	}
-	text, err := textOf(args[0])
+	text, err := argument(args[0])
+	if err == errTooMuch {
+		err = &api.Error{Code: api.LimitExceeded, Message: "text: " + err.Error() + ": a post has at most 8192 bytes",
+			Hint: "put it into a file and post its path"}
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -56,6 +57,9 @@ const (
 	inheritedFD = 3 // the open file that it has locked
 	signedFD    = 4 // at its end when the starter has said there who has it
 )
+
+// How long a starter may take to say who has the lock.
+const starterWithin = 2 * time.Second
 
 // How long what is under way may take after TERM.
 const leaveWithin = 700 * time.Millisecond
@@ -175,7 +179,7 @@ func serve(o options) error {
 	var lock *notify.Lock
 	if o.inherited {
 		lock, err = notify.InheritLock(root, inheritedFD)
-		await(signedFD)
+		awaitStarter()
 	} else {
 		lock, err = notify.TakeLock(root)
 	}
@@ -222,12 +226,14 @@ func serve(o options) error {
 	h := hooks(root, l)
 	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}, back: make(chan struct{}, 1)}
 	h.Parent, h.Back, h.Lock = c.parent, c.back, lock
-	go c.run(ctx, news)
 	away := &elsewhere{actions: actions, root: root, thread: thread.Open(root), hooks: h, log: l}
+	var calls sync.WaitGroup
+	calls.Go(func() { c.run(ctx, news) })
+	calls.Go(func() { away.run(ctx, awayNews) })
 	hungUp := make(chan struct{})
 	go func() {
 		defer close(hungUp)
-		away.run(ctx, awayNews)
+		calls.Wait()
 	}()
 	defer func() { // or an ssh whose connection is dead would outlive the daemon
 		stop()
@@ -257,11 +263,25 @@ func serve(o options) error {
 	return nil
 }
 
-// await waits until whoever has the other end of a pipe has closed it.
-func await(fd uintptr) {
-	f := os.NewFile(fd, "pipe")
-	_, _ = io.Copy(io.Discard, f)
-	f.Close()
+// awaitStarter waits until the starter has closed its end of the pipe signedFD. One
+// that was stopped just then is not waited for long, and one of another version has
+// handed over no pipe: then this file is the Go runtime's.
+func awaitStarter() {
+	var st syscall.Stat_t
+	if syscall.Fstat(signedFD, &st) != nil || st.Mode&syscall.S_IFMT != syscall.S_IFIFO {
+		return
+	}
+	f := os.NewFile(signedFD, "pipe")
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer f.Close()
+		_, _ = io.Copy(io.Discard, f)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(starterWithin):
+	}
 }
 
 func hooks(root *jobdir.Root, l *log.Logger) notify.Hooks {

@@ -62,7 +62,7 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 	}
 	err := e.actions.AnswerAll(r.Context(), token, call, func(answer link.Answer, stream bool) error {
 		if err := r.Context().Err(); err != nil {
-			return err // nobody waits for it
+			return err // nobody waits for it, or the daemon ends
 		}
 		body, err := answer.Append(nil)
 		if err != nil {
@@ -82,7 +82,7 @@ func (e *endpoint) serveLink(w http.ResponseWriter, r *http.Request) {
 		_ = limits.SetWriteDeadline(time.Time{})
 		return err
 	})
-	if err != nil && r.Context().Err() == nil {
-		panic(http.ErrAbortHandler) // to the child, a connection that is lost
+	if err != nil {
+		panic(http.ErrAbortHandler) // to the child, a connection that is lost, also where this daemon ends
 	}
 }

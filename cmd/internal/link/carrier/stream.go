@@ -25,6 +25,7 @@ type stream struct {
 	hangUp  context.CancelFunc
 	answers chan streamed
 	idle    *time.Timer
+	kept    int // how often, as a timer may come late
 }
 
 // place is where a stream is: what calls it can answer.
@@ -100,10 +101,10 @@ func overStream(ctx context.Context, url string, r link.Request, args link.ReadA
 			s.hangUp()
 			return link.Answer{}, &link.UnreachableError{Sent: true, Err: pathless(got.err)}
 		}
-		if s.at.after = to.Cursor; got.Error != nil {
+		if got.Error != nil {
 			s.hangUp()
 		} else {
-			keep(s)
+			keep(s, to.Cursor)
 		}
 		return got.Answer, nil
 	}
@@ -171,10 +172,13 @@ func take(at place) *stream {
 	return s
 }
 
-// keep keeps a stream for the next call, for a while.
-func keep(s *stream) {
+// keep keeps a stream, that has told what comes as far as after, for the next call,
+// for a while.
+func keep(s *stream, after int64) {
 	open.mu.Lock()
 	defer open.mu.Unlock()
+	s.at.after = after
+	s.kept++
 	if open.all == nil {
 		open.all = make(map[place]*stream)
 	}
@@ -183,10 +187,11 @@ func keep(s *stream) {
 		return
 	}
 	open.all[s.at] = s
+	kept := s.kept
 	s.idle = time.AfterFunc(keepStream, func() {
 		open.mu.Lock()
 		defer open.mu.Unlock()
-		if open.all[s.at] == s {
+		if open.all[s.at] == s && s.kept == kept {
 			delete(open.all, s.at)
 			s.hangUp()
 		}
