@@ -45,8 +45,8 @@ func foldWhat(s string) string { return strings.ToLower(strings.Join(strings.Fie
 // SameWhat reports whether two whats are one: capitals and blanks do not count.
 func SameWhat(a, b string) bool { return foldWhat(a) == foldWhat(b) }
 
-// ClaimText is the line of a claim. A file with a blank in it is quoted, and the
-// time is written with its zone.
+// ClaimText is the line of a claim. A file with a blank in it is quoted. A time of
+// the day is one of the zone that now is in, and is written with its zone.
 func ClaimText(what string, files []string, branch, until string, now time.Time) (string, error) {
 	for _, p := range [][2]string{{"what", what}, {"branch", branch}} {
 		switch {
@@ -69,7 +69,7 @@ func ClaimText(what string, files []string, branch, until string, now time.Time)
 	if branch != "" {
 		all = append(all, branchPrefix+strings.TrimSpace(branch))
 	}
-	at, why := parseUntil(strings.Join(strings.Fields(until), " "), now.Local())
+	at, why := parseUntil(strings.Join(strings.Fields(until), " "), now)
 	if why != "" {
 		return "", &InvalidError{"until", until, why}
 	}

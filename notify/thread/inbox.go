@@ -479,6 +479,7 @@ func (t *Thread) Inbox(member string) ([]Item, error) {
 type Taker struct {
 	For time.Duration // 0: DefaultLease
 	PID int
+	May func() error // of WaitItem: is asked before each look; its error is that of the wait
 }
 
 // DefaultLease is how long an item stays taken.
@@ -582,6 +583,11 @@ func (w *writer) inbox(member string) ([]Item, error) {
 func (t *Thread) WaitItem(ctx context.Context, member string, take *Taker) (it Item, err error) {
 	found, err := t.waitInbox(ctx, member, time.Second, func() (bool, error) {
 		if take != nil {
+			if take.May != nil {
+				if err = take.May(); err != nil {
+					return false, err
+				}
+			}
 			it, err = t.Take(member, *take, true)
 		} else {
 			it, err = t.firstUnread(member)

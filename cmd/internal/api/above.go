@@ -64,7 +64,16 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	args.After = p.a.lastHeard()
 	ctx := context.Background()
 	if !mayWait {
+		var said []string
+		left, err := p.a.BringPosts(ctx, func(line string) { said = append(said, line) })
+		if err != nil {
+			return res, err
+		}
+		if left > 0 {
+			return res, &Error{Code: Unavailable, Message: "earlier posts are being sent to the parent: " + strconv.Itoa(left), Hint: "try again in a moment"}
+		}
 		res.Warnings, err = p.call(ctx, token, op, args, &res)
+		res.Warnings = append(said, res.Warnings...)
 		return res, err
 	}
 	wait := func(why string) (PostResult, error) {
@@ -187,22 +196,40 @@ func keyNames(dir string) []string {
 	return names
 }
 
-// waitingPosts are the posts that wait, oldest first. One that cannot be read is
-// set aside as refused.
-func (a *Actions) waitingPosts() ([]waitingPost, error) {
-	var all []waitingPost
+// waitingPosts are the posts that wait, oldest first, and the names of those that
+// cannot be read: err says why one of them cannot.
+func (a *Actions) waitingPosts() (all []waitingPost, damaged []string, err error) {
 	for _, name := range keyNames(a.path(postsDir)) {
 		w := waitingPost{}
-		there, err := a.readOwnJSON(postsDir+"/"+name, &w)
-		if err != nil {
-			return all, err
-		}
-		if there {
+		there, e := a.readOwnJSON(postsDir+"/"+name, &w)
+		switch {
+		case e != nil:
+			damaged = append(damaged, name)
+			err = e
+		case there:
 			w.Key = name
 			all = append(all, w)
 		}
 	}
-	return all, nil
+	return all, damaged, err
+}
+
+// setAsideDamaged keeps those of the posts that wait and cannot be read where they
+// are in the way of no other, and tells say.
+func (a *Actions) setAsideDamaged(names []string, why error, say func(string)) error {
+	for _, name := range names {
+		dir, err := a.root.MakeDurableDir(strings.Split(refusedPosts, "/")...)
+		if err == nil {
+			err = os.Rename(a.path(postsDir+"/"+name), filepath.Join(dir, name))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fault(err)
+		}
+		if say != nil {
+			say("a post that waited cannot be read, and is set aside in " + a.path(refusedPosts) + ": " + AsError(why).Message)
+		}
+	}
+	return nil
 }
 
 // lockPosts waits for who sends posts, not longer than within: then unlock is nil.
@@ -250,8 +277,8 @@ func (a *Actions) BringPosts(ctx context.Context, say func(string)) (left int, e
 // bringPosts is BringPosts under the lock.
 func (p *parent) bringPosts(ctx context.Context, say func(string)) (left int, err error) {
 	for {
-		posts, err := p.a.waitingPosts()
-		if err != nil || len(posts) == 0 {
+		posts, damaged, err := p.a.waitingPosts()
+		if err = p.a.setAsideDamaged(damaged, err, say); err != nil || len(posts) == 0 {
 			return len(posts), err
 		}
 		for i := range posts {
@@ -265,8 +292,15 @@ func (p *parent) bringPosts(ctx context.Context, say func(string)) (left int, er
 func (p *parent) bring(ctx context.Context, w *waitingPost, say func(string)) error {
 	err := error(p.notJoined(w.Member))
 	if token := p.token(w.Member); token != "" {
-		_, err = p.call(ctx, token, w.Op, w.Args, nil)
+		var res PostResult
+		var warnings []string
+		warnings, err = p.call(ctx, token, w.Op, w.Args, &res)
 		crash("post.sent")
+		if err == nil && say != nil {
+			for _, line := range append(warnings, res.Warnings...) {
+				say("a post of " + w.Member + " that waited is entry " + strconv.FormatInt(res.Seq, 10) + ": " + line)
+			}
+		}
 		if err != nil && (retried(err) || ctx.Err() != nil) {
 			return err
 		}

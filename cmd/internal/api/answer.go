@@ -79,6 +79,9 @@ func (a *Actions) answerTo(ctx context.Context, token string, c *link.Call) (res
 	if err != nil {
 		e := AsError(err)
 		res = link.Answer{Error: &link.Fault{Code: string(e.Code), Message: e.Message, Hint: e.Hint, Token: e.token}}
+		if e.token {
+			res.Parent, _ = local.parentID()
+		}
 	}
 	return res, cursor
 }
@@ -157,9 +160,13 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 		if err := decode(&args); err != nil {
 			return nil, nil, err
 		}
-		res, err := as.Inbox(ctx, InboxRequest{Take: args.Take, FollowMS: args.FollowMS})
+		still := func() error { // it may have been revoked meanwhile
+			_, err := a.holder(token)
+			return err
+		}
+		res, err := as.Inbox(ctx, InboxRequest{Take: args.Take, FollowMS: args.FollowMS, may: still})
 		if err == nil && args.FollowMS > 0 && !args.Take {
-			_, err = a.holder(token)
+			err = still()
 		}
 		if n := fitting(res.Items, itemBytes); n < len(res.Items) {
 			res.Warnings = append(res.Warnings, "the inbox has "+strconv.Itoa(len(res.Items)-n)+" items more, which are newer than these")
@@ -207,7 +214,11 @@ func (a *Actions) answer(ctx context.Context, token string, c *link.Call) (resul
 func (a *Actions) say(op string, args *link.SayArgs) (PostResult, error) {
 	switch op {
 	case link.Claim:
-		return a.ThreadClaim(ClaimRequest{What: args.What, Files: args.Files, Branch: args.Branch, Until: args.Until})
+		req := ClaimRequest{What: args.What, Files: args.Files, Branch: args.Branch, Until: args.Until}
+		if args.Zone != nil {
+			req.in = time.FixedZone("", *args.Zone)
+		}
+		return a.ThreadClaim(req)
 	case link.Done:
 		return a.ThreadDone("", args.What, args.Result, args.Next)
 	case link.Release:

@@ -271,8 +271,11 @@ func (a *Actions) Uninvite(given string) (InviteInfo, error) {
 	if l, err := link.Parse(given); err == nil {
 		given, _, _ = link.SplitSecret(l.Secret)
 	}
-	if given == "" {
+	switch {
+	case given == "":
 		return InviteInfo{}, invalid("invite", given, "names none")
+	case link.IsLink(given): // and not shown: it may be a secret
+		return InviteInfo{}, &Error{Code: InvalidArgument, Message: "invite: " + link.ErrDamaged.Error(), Hint: "name it by its id, or what the Space is called: space-job thread invites"}
 	}
 	if _, err := os.Lstat(a.path(invitesDir)); errors.Is(err, fs.ErrNotExist) {
 		return InviteInfo{}, &Error{Code: NotFound, Message: "there is no invitation " + shown(given), Hint: "space-job thread invite makes one"}
@@ -368,6 +371,19 @@ func (a *Actions) Revoke(req RevokeRequest) (RevokeResult, error) {
 		what := "the member " + shown(req.Member) + " has no token"
 		if req.Machine != "" {
 			what = "nobody has joined from a Space called " + shown(req.Machine)
+			children, err := a.children()
+			if err != nil {
+				return res, err
+			}
+			var names []string
+			for i := range children {
+				if !slices.Contains(names, children[i].Space) {
+					names = append(names, children[i].Space)
+				}
+			}
+			if len(names) > 0 {
+				what += ": those that have are called " + strings.Join(names, ", ")
+			}
 		}
 		return res, &Error{Code: NotFound, Message: what, Hint: "see who has joined: space-job thread invites"}
 	}
@@ -483,13 +499,20 @@ func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, er
 	if i < 0 || all[i].Secret != secretDigest(id, key) {
 		return res, foreignLink()
 	}
+	parent, err := a.makeParentID()
+	if err != nil {
+		return res, err
+	}
+	place := func(v *invite) link.JoinResult {
+		return link.JoinResult{Member: v.Member, Space: v.Space, Parent: parent}
+	}
 	v := &all[i]
 	now := a.now()
 	digest := secretDigest(id, args.Token)
 	switch v.state(now) {
 	case InviteUsed:
 		if v.Token == digest && v.Member == args.Member { // the answer was lost
-			return link.JoinResult{Member: v.Member, Space: v.Space}, a.addChild(v.Member)
+			return place(v), a.addChild(v.Member)
 		}
 		return res, refusedLink("is used already: @" + v.Member + " has joined by it from " + v.Space + " at " + thread.Clock(v.UsedAt, now))
 	case InviteLeft:
@@ -520,7 +543,27 @@ func (a *Actions) admit(secret string, args *link.JoinArgs) (link.JoinResult, er
 		return res, err
 	}
 	crash("admit.added")
-	return link.JoinResult{Member: v.Member, Space: v.Space}, nil
+	return place(v), nil
+}
+
+// parentFile has what tells a parent from any other Space. The lock is held of
+// whoever makes it.
+const parentFile = invitesDir + "/.parent"
+
+func (a *Actions) parentID() (string, error) {
+	b, err := jobdir.ReadOwn(a.path(parentFile), 64, private)
+	return strings.TrimSpace(string(b)), err
+}
+
+func (a *Actions) makeParentID() (string, error) {
+	id, err := a.parentID()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, fault(err)
+	}
+	if id, err = newSecret(8); err != nil {
+		return "", err
+	}
+	return id, fault(jobdir.ReplaceFile(a.path(parentFile), []byte(id+"\n"), true))
 }
 
 func foreignLink() error {

@@ -129,7 +129,7 @@ func TestPostsWaitInOrder(t *testing.T) {
 	if left, err := ann.BringPosts(context.Background(), nil); err == nil || left != 4 {
 		t.Errorf("%d, %v", left, err)
 	}
-	posts, err := ann.waitingPosts()
+	posts, _, err := ann.waitingPosts()
 	if err != nil || len(posts) != 4 {
 		t.Fatalf("%+v, %v", posts, err)
 	}
@@ -927,5 +927,210 @@ func TestAnswerAll(t *testing.T) {
 	})
 	if got := shown(answers); got != "one two | three | | " || answers[2].Error == nil {
 		t.Errorf("%s, %+v", got, answers)
+	}
+}
+
+// joinedChild is a Space whose member ann has joined parent, as that, and what cuts
+// it off or leads it to another Space.
+func joinedChild(t *testing.T, parent *Actions) (ann *Actions, to **Actions) {
+	t.Helper()
+	child := newRootActions(t)
+	to = &parent
+	child.Carry(func(ctx context.Context, r link.Request) (link.Answer, error) {
+		if *to == nil {
+			return link.Answer{}, &link.UnreachableError{Err: errors.New("connection refused")}
+		}
+		return (*to).Answer(ctx, r.Token, r.Call), nil
+	})
+	v, err := parent.Invite(InviteRequest{Address: testAddress})
+	if err == nil {
+		_, err = child.Join(t.Context(), JoinRequest{Link: v.Link, Member: "ann"})
+	}
+	if err == nil {
+		ann, err = child.As("ann")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ann, to
+}
+
+func postOf(t *testing.T, a *Actions, member, text string) {
+	t.Helper()
+	if _, err := a.ThreadPost(PostRequest{Member: member, Text: text}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTakeAfterRevoke: who waits for an item and whose token is revoked meanwhile
+// gets none.
+func TestTakeAfterRevoke(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	ann, _ := joinedChild(t, parent)
+	if _, err := parent.MemberAdd(MemberRequest{Name: "boss", Kind: thread.Person}); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{}, 1000)
+	parent.now = func() time.Time { asked <- struct{}{}; return time.Now() }
+	took := make(chan error, 1)
+	go func() {
+		res, err := ann.Inbox(t.Context(), InboxRequest{Take: true, FollowMS: 20_000})
+		if err == nil {
+			t.Errorf("it took %+v", res.Items)
+		}
+		took <- err
+	}()
+	for range 2 { // whether the token is good: when it calls, and when it begins to wait
+		<-asked
+	}
+	parent.now = time.Now
+	if _, err := parent.Revoke(RevokeRequest{Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	postOf(t, parent, "boss", "@ann a secret")
+	if err := <-took; !TokenRefused(err) {
+		t.Error(err)
+	}
+	if items, err := parent.thread().Inbox("ann"); err != nil || len(items) != 1 || items[0].State != thread.Unread {
+		t.Errorf("%+v, %v", items, err)
+	}
+}
+
+// TestClaimInAnotherZone: a time of the day is one of where it was said, by the
+// parent's clock.
+func TestClaimInAnotherZone(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	ann, _ := joinedChild(t, parent)
+	p, err := ann.parent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, zone := range []int{-5 * 3600, 0, 5*3600 + 1800} {
+		want := time.Now().In(time.FixedZone("", zone)).Add(10 * time.Minute).Truncate(time.Minute)
+		key, err := newKey(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := link.SayArgs{Key: key, What: "x", Files: []string{"x"}, Until: want.Format("15:04"), Zone: &zone}
+		var res PostResult
+		if _, err := p.call(t.Context(), p.token("ann"), link.Claim, args, &res); err != nil || len(res.Claims) != 1 || !res.Claims[0].Until.Equal(want) {
+			t.Errorf("%s at %d: %+v, %v", args.Until, zone, res.Claims, err)
+		}
+	}
+	res, err := ann.ThreadClaim(ClaimRequest{What: "x", Files: []string{"x"}, Until: time.Now().Add(10 * time.Minute).Format("15:04")})
+	if err != nil || len(res.Claims) != 1 || time.Until(res.Claims[0].Until) > 10*time.Minute {
+		t.Errorf("%+v, %v", res.Claims, err)
+	}
+}
+
+// TestClaimComesAfterWhatWaits: what was said before is posted before a claim, and
+// ends none that comes after it. Who brings it on is told what came of it.
+func TestClaimComesAfterWhatWaits(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	ann, to := joinedChild(t, parent)
+	claim := ClaimRequest{What: "x", Files: []string{"x"}, Until: "30m"}
+	if _, err := ann.ThreadClaim(claim); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parent.MemberAdd(MemberRequest{Name: "bob", Kind: thread.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parent.ThreadClaim(ClaimRequest{Member: "bob", What: "y", Files: []string{"y"}, Until: "1h"}); err != nil {
+		t.Fatal(err)
+	}
+	*to = nil
+	if res, err := ann.ThreadDone("", "x", "finished", "nothing"); err != nil || !res.Waits {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	postOf(t, ann, "", "CLAIM mine | files: y/z | until: 1h")
+	*to = parent
+	res, err := ann.ThreadClaim(claim)
+	if err != nil || res.Seq != 5 || len(res.Claims) != 1 || !res.Claims[0].Live {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if said := strings.Join(res.Warnings, "; "); !strings.Contains(said, "a post of ann that waited is entry 4: ") || !strings.Contains(said, "does not hold") {
+		t.Errorf("%q", res.Warnings)
+	}
+	if claims, err := parent.ThreadClaims(); err != nil || len(claims.Claims) != 2 {
+		t.Errorf("%+v, %v", claims, err)
+	}
+}
+
+// TestDamagedPost: a post that waits and cannot be read is in the way of no other.
+func TestDamagedPost(t *testing.T) {
+	t.Parallel()
+	parent := newRootActions(t)
+	ann, to := joinedChild(t, parent)
+	*to = nil
+	postOf(t, ann, "", "one")
+	postOf(t, ann, "", "two")
+	first := keyNames(ann.path(postsDir))[0]
+	if err := os.Truncate(ann.path(postsDir+"/"+first), 20); err != nil {
+		t.Fatal(err)
+	}
+	if got := parentNote(t, ann); !strings.Contains(got, "posts that wait for it: 2") {
+		t.Error(got)
+	}
+	*to = parent
+	var said []string
+	if left, err := ann.BringPosts(t.Context(), func(s string) { said = append(said, s) }); left != 0 || err != nil {
+		t.Errorf("%d, %v", left, err)
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "cannot be read, and is set aside in ") {
+		t.Errorf("%q", said)
+	}
+	if read, err := parent.ThreadRead(t.Context(), ThreadRequest{}); err != nil || len(read.Entries) != 1 || read.Entries[0].Text != "two" {
+		t.Errorf("%+v, %v", read.Entries, err)
+	}
+	if names := keyNames(ann.path(refusedPosts)); len(names) != 1 || names[0] != first {
+		t.Errorf("%q", names)
+	}
+	if _, err := ann.Leave(t.Context(), "", false); err != nil {
+		t.Error(err)
+	}
+	if got := parentNote(t, ann); !strings.Contains(got, "posts that the last one has not taken: 1") {
+		t.Error(got)
+	}
+}
+
+// parentNote is what a doctor says of the parent.
+func parentNote(t *testing.T, a *Actions) string {
+	t.Helper()
+	var res DoctorResult
+	if a.examineParent(t.Context(), &res); len(res.Findings) != 1 {
+		t.Fatalf("%+v", res)
+	}
+	return res.Findings[0].Note
+}
+
+// TestAnotherSpaceAnswers: as long as another Space has the parent's port, posts
+// wait: they are not refused.
+func TestAnotherSpaceAnswers(t *testing.T) {
+	t.Parallel()
+	parent, other := newRootActions(t), newRootActions(t)
+	ann, to := joinedChild(t, parent)
+	_, _ = joinedChild(t, other) // one that has children, too
+	for _, wrong := range []*Actions{newRootActions(t), other} {
+		*to = wrong
+		res, err := ann.ThreadPost(PostRequest{Text: "hello"})
+		if err != nil || !res.Waits || !strings.Contains(res.Warnings[0], "another Space answers there") {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	*to = parent
+	if left, err := ann.BringPosts(t.Context(), nil); left != 0 || err != nil {
+		t.Errorf("%d, %v", left, err)
+	}
+	if read, err := parent.ThreadRead(t.Context(), ThreadRequest{}); err != nil || len(read.Entries) != 2 {
+		t.Errorf("%+v, %v", read.Entries, err)
+	}
+	if _, err := parent.Revoke(RevokeRequest{Member: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ann.ThreadPost(PostRequest{Text: "hello"}); !TokenRefused(err) {
+		t.Error(err)
 	}
 }

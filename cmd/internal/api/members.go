@@ -96,6 +96,8 @@ type InboxRequest struct {
 	Member   string // see Identity
 	Take     bool   // take the oldest unread item
 	FollowMS int64  // wait so long for one
+
+	may func() error // is asked before one is taken that was waited for
 }
 
 // InboxResult are items, oldest first.
@@ -127,7 +129,7 @@ func (a *Actions) Inbox(ctx context.Context, req InboxRequest) (InboxResult, err
 	case req.FollowMS > 0:
 		var taker *thread.Taker
 		if req.Take {
-			taker = &thread.Taker{}
+			taker = &thread.Taker{May: req.may}
 		}
 		wait, cancel := context.WithTimeout(ctx, time.Duration(req.FollowMS)*time.Millisecond)
 		defer cancel()

@@ -50,7 +50,9 @@ func (a *Actions) Carry(c Carrier) { a.carry = c }
 type joined struct {
 	Address string         `json:"address"`
 	SpaceID string         `json:"space_id"`
-	Space   string         `json:"space"` // what this Space is called in the parent
+	Space   string         `json:"space"`            // what this Space is called in the parent
+	Parent  string         `json:"parent,omitempty"` // what tells that from any other Space
+	Via     link.Via       `json:"via,omitzero"`     // how it is reached
 	Members []joinedMember `json:"members"`
 }
 
@@ -172,35 +174,49 @@ func isUnreachable(err error) (*link.UnreachableError, bool) {
 // may be made again (it has a key, or changes nothing) is, where the connection
 // broke.
 func (p *parent) call(ctx context.Context, token, op string, args, result any) ([]string, error) {
-	warnings, end, err := p.a.callAt(ctx, p.Address, token, op, args, result)
+	answer, err := p.a.callAt(ctx, link.Request{Address: p.Address, Via: p.Via, Token: token}, op, args, result)
+	if TokenRefused(err) && p.Parent != "" && answer.Parent != p.Parent {
+		// It has another Space's port, say, as long as the parent is away.
+		err = &link.UnreachableError{Err: errors.New("another Space answers there")}
+	}
 	if u, ok := isUnreachable(err); ok {
 		hint := "see that its daemon runs: space-job daemon --detach over there"
-		switch op {
-		case link.Read, link.Claims, link.Inbox, link.Arrivals, link.Members:
-			hint += ". The thread is there, and cannot be read meanwhile"
-		case link.Claim, link.Release:
+		if strings.HasPrefix(u.Error(), "x509: ") || strings.HasPrefix(u.Error(), "tls: ") {
+			hint = "see that its certificate is trusted here: $SSL_CERT_FILE, when a Space joins, is remembered"
+		}
+		taken, _ := args.(link.InboxArgs)
+		switch {
+		case u.Sent && op == link.Claim:
+			hint += ". What was asked for may have been done, and the claim hold: see space-job thread claims, or claim it again"
+		case u.Sent && op == link.Release:
+			hint += ". What was asked for may have been done: see space-job thread claims"
+		case u.Sent && taken.Take:
+			hint += ". An item may have been taken: space-job inbox shows it"
+		case op == link.Claim, op == link.Release:
 			hint += ". Only the parent can decide about a claim"
+		case op == link.Read, op == link.Claims, op == link.Inbox, op == link.Arrivals, op == link.Members:
+			hint += ". The thread is there, and cannot be read meanwhile"
 		}
 		err = p.unreachable(u, hint)
 	}
-	p.a.heardOf(end)
-	return warnings, err
+	p.a.heardOf(answer.End)
+	return answer.Warnings, err
 }
 
-// callAt is call to any address. Its error may be a *link.UnreachableError.
-func (a *Actions) callAt(ctx context.Context, address, token, op string, args, result any) (warnings []string, end int64, err error) {
-	r := link.Request{Address: address, Token: token, Call: link.Call{Op: op}}
+// callAt is call to any Space. Its error may be a *link.UnreachableError.
+func (a *Actions) callAt(ctx context.Context, r link.Request, op string, args, result any) (answer link.Answer, err error) {
+	r.Op = op
 	if args != nil {
 		if r.Args, err = json.Marshal(args); err != nil {
-			return nil, 0, fault(err)
+			return answer, fault(err)
 		}
 	}
 	carry := a.carry
 	if carry == nil {
 		carry = runCarrier
 	}
-	answer, err := carry(ctx, r)
-	if u, ok := isUnreachable(err); ok && u.Sent && op != link.Inbox {
+	answer, err = carry(ctx, r)
+	if u, ok := isUnreachable(err); ok && u.Sent && !u.Late && op != link.Inbox {
 		answer, err = carry(ctx, r)
 		if again, ok := isUnreachable(err); ok {
 			again.Sent = true // the first one
@@ -209,18 +225,20 @@ func (a *Actions) callAt(ctx context.Context, address, token, op string, args, r
 	switch {
 	case err != nil:
 		if _, ok := isUnreachable(err); ok {
-			return nil, 0, err
+			return answer, err
 		}
-		return nil, 0, fault(err)
+		return answer, fault(err)
 	case answer.Error != nil:
-		return nil, answer.End, &Error{Code: Code(answer.Error.Code), Message: answer.Error.Message, Hint: answer.Error.Hint, token: answer.Error.Token}
+		answer.Warnings = nil
+		return answer, &Error{Code: Code(answer.Error.Code), Message: answer.Error.Message, Hint: answer.Error.Hint, token: answer.Error.Token}
 	case result == nil:
 	default:
 		if err := json.Unmarshal(answer.Result, result); err != nil {
-			return nil, answer.End, &Error{Code: IO, Message: "read the answer of the parent: " + err.Error(), cause: err}
+			answer.Warnings = nil
+			return answer, &Error{Code: IO, Message: "read the answer of the parent: " + err.Error(), cause: err}
 		}
 	}
-	return answer.Warnings, answer.End, nil
+	return answer, nil
 }
 
 // runCarrier has space-jobd make the call: this program links no HTTP. The call
@@ -257,7 +275,7 @@ func runCarrier(ctx context.Context, r link.Request) (link.Answer, error) {
 		return a, &link.UnreachableError{Sent: true, Err: fmt.Errorf("%s link: %w %s", program, err, strings.TrimSpace(said.String()))}
 	}
 	if a.Unanswered != "" {
-		return a, &link.UnreachableError{Sent: a.Sent, Err: errors.New(a.Unanswered)}
+		return a, &link.UnreachableError{Sent: a.Sent, Late: a.Late, Err: errors.New(a.Unanswered)}
 	}
 	return a, nil
 }
@@ -463,7 +481,7 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	if args.Space == "" {
 		args.Space = hostName()
 	}
-	_, end, err := a.callAt(ctx, l.Address, l.Secret, link.Join, args, &got)
+	answer, err := a.callAt(ctx, link.Request{Address: l.Address, Via: p.Via, Token: l.Secret}, link.Join, args, &got)
 	if u, ok := isUnreachable(err); ok {
 		e := p.unreachable(u, "see that its daemon runs and serves (space-job daemon --detach --http 0 over there), and join again with the same link")
 		e.Message = strings.Replace(e.Message, "the parent of this Space", "the Space that the link leads to", 1)
@@ -492,7 +510,7 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 		}
 	}
 	crash("join.member")
-	p.SpaceID, p.Space = pending.SpaceID, got.Space
+	p.SpaceID, p.Space, p.Parent, p.Via = pending.SpaceID, got.Space, got.Parent, answer.Via
 	p.Members = append(p.Members, joinedMember{req.Member, pending.token()})
 	if err := jobdir.ReplaceFile(a.path(joinFile), jobdir.Line(&p.joined), true); err != nil {
 		return res, fault(err)
@@ -502,7 +520,7 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 		return res, err
 	}
 	crash("join.done")
-	a.heardOf(end)
+	a.heardOf(answer.End)
 	a.wakeDaemon()
 	res.Member, res.Space, res.Address = req.Member, got.Space, p.show()
 	if end, err := t.End(); err == nil && end > 0 {
@@ -640,8 +658,8 @@ func (a *Actions) Leave(ctx context.Context, member string, drop bool) (LeaveRes
 	}
 	res.Address = p.show()
 	_, _ = a.BringPosts(ctx, nil)
-	left, err := a.waitingPosts()
-	if err != nil {
+	left, damaged, err := a.waitingPosts()
+	if err = a.setAsideDamaged(damaged, err, func(line string) { res.Warnings = append(res.Warnings, line) }); err != nil {
 		return res, err
 	}
 	if member != "" {
@@ -694,17 +712,21 @@ func (a *Actions) examineParent(ctx context.Context, res *DoctorResult) {
 		res.add("parent", Failed, AsError(err).Message)
 		return
 	}
+	refused := keyNames(a.path(refusedPosts))
 	if p == nil {
+		if len(refused) > 0 {
+			res.add("parent", Warning, "none any more; posts that the last one has not taken: "+strconv.Itoa(len(refused))+", in "+a.path(refusedPosts))
+		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	waiting, _ := a.waitingPosts()
+	waiting, damaged, _ := a.waitingPosts()
 	note := ""
-	if n := len(waiting); n > 0 {
+	if n := len(waiting) + len(damaged); n > 0 {
 		note = "; posts that wait for it: " + strconv.Itoa(n)
 	}
-	if refused, _ := os.ReadDir(a.path(refusedPosts)); len(refused) > 0 {
+	if len(refused) > 0 {
 		note += "; posts that it refused: " + strconv.Itoa(len(refused)) + ", in " + a.path(refusedPosts)
 	}
 	for _, m := range p.Members {

@@ -206,6 +206,8 @@ type ClaimRequest struct {
 	Files  []string
 	Branch string
 	Until  string
+
+	in *time.Location // what a time of the day in Until is one of, nil: the one here
 }
 
 // ThreadClaim posts a CLAIM, or refuses it where it overlaps a live one of
@@ -219,10 +221,15 @@ func (a *Actions) ThreadClaim(req ClaimRequest) (PostResult, error) {
 	}
 	if p, err := a.parent(); err != nil {
 		return PostResult{}, err
-	} else if p != nil { // also the time, which is one of the parent's clock
-		return p.sayAbove(req.Member, link.Claim, link.SayArgs{What: req.What, Files: req.Files, Branch: req.Branch, Until: req.Until}, false)
+	} else if p != nil { // also the time, which is one of the parent's clock, in the zone here
+		_, zone := a.now().Local().Zone()
+		return p.sayAbove(req.Member, link.Claim, link.SayArgs{What: req.What, Files: req.Files, Branch: req.Branch, Until: req.Until, Zone: &zone}, false)
 	}
-	text, err := thread.ClaimText(req.What, req.Files, req.Branch, req.Until, a.now())
+	now := a.now().Local()
+	if req.in != nil {
+		now = now.In(req.in)
+	}
+	text, err := thread.ClaimText(req.What, req.Files, req.Branch, req.Until, now)
 	if err != nil {
 		return PostResult{}, fault(err)
 	}

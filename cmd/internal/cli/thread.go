@@ -273,7 +273,7 @@ func threadClaimCommand() *command {
 		about: []string{
 			"Posts CLAIM WHAT | files: ... | until: ... and prints the number of the entry, or fails, names the owner and the overlap, and posts nothing. Of several that claim the same at once, one succeeds.",
 			"Two claims overlap where a path is the other or a folder above it, where a glob (*, ?, [...], {a,b}, ** for any number of folders) can match what the other covers, or where they name one branch. Paths are compared as they are written: write them from the root of the repository. Your own claims do not overlap; claiming the same WHAT again renews it.",
-			"WHEN is 15:04 (the next one, by the clock of this machine), 30m, +2h, or RFC 3339. The entry has it with its zone. Ground whose claim has expired may be claimed, and the entry says from whom.",
+			"WHEN is 15:04 (the next one, by the clock of this machine; in a Space that has joined another, by the clock over there, in the time zone here), 30m, +2h, or RFC 3339. The entry has it with its zone. Ground whose claim has expired may be claimed, and the entry says from whom.",
 		},
 		examples: []example{
 			{"space-job thread claim 'the parser' --files src/parser,docs/grammar.md --until 2h", ""},

@@ -82,7 +82,16 @@ type Call struct {
 type Request struct {
 	Address string `json:"address"` // where it goes; "" to the program that answers it
 	Token   string `json:"token"`
+	Via     Via    `json:"via,omitzero"`
 	Call
+}
+
+// Via is how a URL is reached, where that is said in the environment of who joins: a
+// daemon that calls later does not have that.
+type Via struct {
+	Proxy    string `json:"proxy,omitempty"`     // a URL, perhaps with a password
+	CertFile string `json:"cert_file,omitempty"` // $SSL_CERT_FILE and $SSL_CERT_DIR: more certificates to trust
+	CertDir  string `json:"cert_dir,omitempty"`
 }
 
 // Answer is what a call comes to: a result or an error.
@@ -92,10 +101,17 @@ type Answer struct {
 	End      int64           `json:"end"` // the newest entry of the parent's thread
 	Error    *Fault          `json:"error,omitempty"`
 
+	// Parent is who does not know a token: see JoinResult.
+	Parent string `json:"parent,omitempty"`
+
+	// Via is how the carrier has brought a Join to where it goes.
+	Via Via `json:"via,omitzero"`
+
 	// Unanswered is said by a program that carries a call for another: there was
 	// no answer, and the parent may (Sent) have done what it was asked for.
 	Unanswered string `json:"unanswered,omitempty"`
 	Sent       bool   `json:"sent,omitempty"`
+	Late       bool   `json:"late,omitempty"` // for all the time that it may take
 }
 
 // Append adds the answer as JSON. What is in it is JSON already, and is not looked
@@ -112,7 +128,11 @@ func (a *Answer) Append(b []byte) ([]byte, error) {
 // Unanswered is the answer of a call that had none.
 func Unanswered(err error) Answer {
 	var u *UnreachableError
-	return Answer{Unanswered: err.Error(), Sent: errors.As(err, &u) && u.Sent}
+	a := Answer{Unanswered: err.Error()}
+	if errors.As(err, &u) {
+		a.Sent, a.Late = u.Sent, u.Late
+	}
+	return a
 }
 
 // Fault is why a call failed, in the codes and words of package api.
@@ -137,7 +157,8 @@ type JoinArgs struct {
 // JoinResult is that place.
 type JoinResult struct {
 	Member string `json:"member"`
-	Space  string `json:"space"` // what the child is called in the parent
+	Space  string `json:"space"`            // what the child is called in the parent
+	Parent string `json:"parent,omitempty"` // what tells the parent from any other Space
 }
 
 // ReadArgs say which entries to read: see api.ThreadRequest.
@@ -164,6 +185,7 @@ type SayArgs struct {
 	Files   []string `json:"files,omitempty"`
 	Branch  string   `json:"branch,omitempty"`
 	Until   string   `json:"until,omitempty"`
+	Zone    *int     `json:"zone,omitempty"` // of a time of the day in Until: seconds east of UTC; nil: the parent's
 	Result  string   `json:"result,omitempty"`
 	Next    string   `json:"next,omitempty"`
 	Needs   string   `json:"needs,omitempty"`
@@ -257,6 +279,9 @@ func checksum(s string) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE([
 // ErrDamaged is the error of a link that is not as it was printed.
 var ErrDamaged = errors.New("is damaged: a letter of it is missing, added or changed")
 
+// IsLink reports whether a text begins as a link does.
+func IsLink(s string) bool { return strings.HasPrefix(s, scheme) }
+
 // Parse reads a link. What is none, or was changed, is ErrDamaged; an address
 // that leads nowhere is the error of ParseAddress.
 func Parse(s string) (Link, error) {
@@ -307,12 +332,19 @@ func ParseAddress(s string) (Address, error) {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return Address{}, errors.New("is no address: https://HOST[:PORT], http://127.0.0.1:PORT or exec:[\"ssh\",\"box\"]")
+	case u.Port() != "" && !isPort(u.Port()):
+		return Address{}, errors.New("has no port within 1..65535")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return Address{}, errors.New("has more than a scheme, a host, a port and a path")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return Address{}, errors.New("is plain http to another machine, where anybody on the way could read the token: use https or an exec prefix")
 	}
 	return Address{URL: strings.TrimRight(u.String(), "/")}, nil
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 // loopback: a name other than localhost may lead anywhere.
@@ -347,6 +379,7 @@ func (a Address) Show() string {
 // UnreachableError is the error of a call that has no answer.
 type UnreachableError struct {
 	Sent bool // the parent may have done what it was asked for
+	Late bool // all the time that it may take has passed
 	Err  error
 }
 

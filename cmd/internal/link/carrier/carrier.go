@@ -16,8 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -35,18 +35,6 @@ const (
 )
 
 var errTooLong = fmt.Errorf("its answer is longer than %d MiB", maxAnswer>>20)
-
-// client keeps connections open: a daemon calls again and again.
-var client = &http.Client{
-	Transport: &http.Transport{
-		Proxy:               http.ProxyFromEnvironment, // which leaves loopback alone
-		DialContext:         (&net.Dialer{Timeout: dialWithin}).DialContext,
-		TLSHandshakeTimeout: dialWithin,
-		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     time.Minute,
-	},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
 
 // Do makes one call. Its error is that of ctx, a *link.UnreachableError, or says
 // what is wrong with the request.
@@ -79,7 +67,11 @@ func do(ctx context.Context, r link.Request, stream bool) (link.Answer, error) {
 	case ctx.Err() != nil:
 		return a, ctx.Err()
 	case errors.As(err, &unreachable) && limited.Err() != nil:
-		unreachable.Err = fmt.Errorf("no answer within %v", within)
+		unreachable.Late, unreachable.Err = true, fmt.Errorf("no answer within %v", within)
+	}
+	a.Via = r.Via // whatever it says itself
+	if r.Op == link.Join && address.Exec == nil && r.Via == (link.Via{}) {
+		a.Via = viaOf(address.URL)
 	}
 	return a, err
 }
@@ -111,6 +103,8 @@ func send(ctx context.Context, url string, r link.Request) (*http.Response, erro
 	if err != nil {
 		return nil, err
 	}
+	var connected atomic.Bool // what TLS is there has been agreed on
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/link", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -118,11 +112,9 @@ func send(ctx context.Context, url string, r link.Request) (*http.Response, erro
 	req.GetBody = nil // never sent again behind our back: the key is the caller's
 	req.Header.Set("Authorization", "Bearer "+r.Token)
 	req.Header.Set("Content-Type", "application/json")
-	res, err := client.Do(req)
+	res, err := clientOf(r.Via).Do(req)
 	if err != nil {
-		var op *net.OpError
-		dialled := !errors.As(err, &op) || op.Op != "dial"
-		return nil, &link.UnreachableError{Sent: dialled, Err: pathless(err)}
+		return nil, &link.UnreachableError{Sent: connected.Load(), Err: pathless(err)}
 	}
 	if res.StatusCode != http.StatusOK { // whatever a proxy says in JSON
 		res.Body.Close()
@@ -145,6 +137,9 @@ func pathless(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errno
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("the connection was closed before the answer was there")
 	}
 	for {
 		under := errors.Unwrap(err)
@@ -183,7 +178,7 @@ func overExec(ctx context.Context, prefix []string, r link.Request) (link.Answer
 	err = c.Wait()
 	if out.Len() == 0 {
 		why := strings.TrimSpace(said.String())
-		why = why[strings.LastIndexByte(why, '\n')+1:]
+		why = strings.TrimSuffix(why[strings.LastIndexByte(why, '\n')+1:], ".")
 		if err != nil && why == "" {
 			why = err.Error()
 		}

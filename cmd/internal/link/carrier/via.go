@@ -1,0 +1,94 @@
+package carrier
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"space-job/cmd/internal/link"
+)
+
+// viaOf is how this process reaches a URL, by its environment.
+func viaOf(address string) link.Via {
+	var v link.Via
+	req, err := http.NewRequest(http.MethodPost, address, nil)
+	if err != nil {
+		return v
+	}
+	if proxy, err := http.ProxyFromEnvironment(req); err == nil && proxy != nil { // none to loopback
+		v.Proxy = proxy.String()
+	}
+	if req.URL.Scheme == "https" {
+		v.CertFile, v.CertDir = os.Getenv("SSL_CERT_FILE"), os.Getenv("SSL_CERT_DIR")
+		if abs, err := filepath.Abs(v.CertFile); err == nil && v.CertFile != "" {
+			v.CertFile = abs
+		}
+	}
+	return v
+}
+
+// clients keep connections open, as a daemon calls again and again: one for each
+// way.
+var clients struct {
+	mu  sync.Mutex
+	all map[link.Via]*http.Client
+}
+
+// clientOf is the client of a way; of none, that of the environment.
+func clientOf(v link.Via) *http.Client {
+	clients.mu.Lock()
+	defer clients.mu.Unlock()
+	if c := clients.all[v]; c != nil {
+		return c
+	}
+	t := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialWithin}).DialContext,
+		TLSHandshakeTimeout: dialWithin,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+	}
+	if proxy, err := url.Parse(v.Proxy); err == nil && v.Proxy != "" {
+		t.Proxy = http.ProxyURL(proxy)
+	}
+	if v.CertFile != "" || v.CertDir != "" {
+		t.TLSClientConfig = &tls.Config{RootCAs: rootsOf(v)}
+	}
+	c := &http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	if clients.all == nil {
+		clients.all = make(map[link.Via]*http.Client)
+	}
+	clients.all[v] = c
+	return c
+}
+
+// rootsOf are the certificates of the system, and those of a way. What cannot be
+// read is not trusted, which a call says.
+func rootsOf(v link.Via) *x509.CertPool {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	add := func(path string) {
+		if b, err := os.ReadFile(path); err == nil {
+			pool.AppendCertsFromPEM(b)
+		}
+	}
+	add(v.CertFile)
+	for _, dir := range filepath.SplitList(v.CertDir) {
+		entries, _ := os.ReadDir(dir)
+		for _, e := range entries {
+			add(filepath.Join(dir, e.Name()))
+		}
+	}
+	return pool
+}
