@@ -467,7 +467,9 @@ func fatRole([]string) int {
 	}
 	b[0] = 1
 	fmt.Println("fat")
-	select {}
+	for { // not select {}, which the runtime takes for a deadlock
+		_ = unix.Pause()
+	}
 }
 
 // TestEnvironmentDuringExec: a process that executes one program after another
