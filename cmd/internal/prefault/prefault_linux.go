@@ -11,7 +11,7 @@ import (
 const (
 	atPhdr, atPhnum  = 3, 5
 	ptLoad, ptPhdr   = 1, 6
-	pfWrite          = 2
+	pfExec           = 1
 	madvPopulateRead = 22
 )
 
@@ -46,7 +46,7 @@ func populate() {
 		switch {
 		case h.kind == ptPhdr:
 			moved = uint64(uintptr(headers)) - h.address
-		case h.kind == ptLoad && h.flags&pfWrite == 0:
+		case h.kind == ptLoad && h.flags&pfExec != 0:
 			from := moved + h.address&^(page-1)
 			to := moved + h.address + h.sizeInMemory
 			// Its failing costs only what it would have spared.
