@@ -117,7 +117,7 @@ func TestStarterThatStops(t *testing.T) {
 func TestRootMadeAnew(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t)
-	s.run("daemon", "--detach")
+	s.hasDaemon()
 	var old struct{ PID int }
 	b, err := os.ReadFile(filepath.Join(s.root, "daemon.lock"))
 	if err == nil {

@@ -136,7 +136,7 @@ func TestEndElsewhereOutOfReach(t *testing.T) {
 	open(t, shut)
 	open(t, gate)
 	there.await("the entry over there", there.texts, "JOB "+job)
-	here.await("a daemon", func() string { _, err := here.try("daemon", "--detach"); return fmt.Sprint(err) }, "<nil>")
+	here.hasDaemon()
 	here.await("what is wrong", func() string {
 		all, _ := filepath.Glob(filepath.Join(here.root, "outbox", "elsewhere", "j*"))
 		if len(all) != 1 {
@@ -172,7 +172,7 @@ func TestEndElsewhereUnknown(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(there.root, "jobs", job)); err != nil {
 		t.Fatal(err)
 	}
-	here.run("daemon", "--detach")
+	here.hasDaemon()
 	here.await("the wake", here.woken, "cloud:box/"+job)
 	if got := here.run("inbox", "--member", "ann"); !strings.Contains(got, "JOB "+job+" unknown exit=- - log=-B | the Space cloud:box has no such job any more") {
 		t.Error(got)
@@ -207,10 +207,7 @@ func TestEndElsewhereCrash(t *testing.T) {
 		if err != nil != (c.point != "wait.put" && c.point != "elsewhere.told") {
 			t.Errorf("%s: %q, %v", c.point, out, err)
 		}
-		here.await("a daemon", func() string {
-			_, err := here.try("daemon", "--detach")
-			return fmt.Sprint(err == nil || strings.Contains(err.Error(), "runs for "+here.root))
-		}, "true")
+		here.hasDaemon()
 		if !c.started {
 			here.await(c.point, here.waits, "0")
 			if after := there.run("list", "--all", "--json"); after != before {
@@ -353,7 +350,7 @@ func TestNoCallOutlivesDaemon(t *testing.T) {
 	if err := os.WriteFile(over+".on", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	child.run("daemon", "--detach")
+	child.hasDaemon()
 	gone := func(what string, s *space, stuck string) {
 		pid := ""
 		s.await("a call", func() string {
@@ -381,7 +378,7 @@ func TestNoCallOutlivesDaemon(t *testing.T) {
 		if what == "wait" {
 			here.run("member", "add", "ann", "--kind", "agent")
 		} else {
-			here.run("daemon", "--detach")
+			here.hasDaemon()
 		}
 		here.run("--space", "cloud:box", "start", "--notify", "--member", "ann", "true")
 		gone(what, here, stuck)

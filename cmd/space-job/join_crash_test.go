@@ -89,12 +89,6 @@ func TestJoinCrash(t *testing.T) {
 func joinCrash(t *testing.T, acts string) {
 	p := newParentOf(newArmedSpace(t))
 	p.run("member", "add", "boss", "--kind", "person")
-	restart := func(s *space) { // what was killed may not be gone yet
-		s.await("a daemon", func() string {
-			_, err := s.try("daemon", "--detach")
-			return fmt.Sprint(err)
-		}, "<nil>")
-	}
 	count := func(text string) int {
 		n := 0
 		for line := range strings.SplitSeq(p.texts(), ";") {
@@ -122,7 +116,7 @@ func joinCrash(t *testing.T, acts string) {
 				p.arm(c.point)
 				s.refused([]string{"cannot be reached"}, "thread", "join", link, "--member", me)
 				p.died()
-				restart(p)
+				p.hasDaemon()
 			}
 			other := newArmedSpace(t)
 			if c.point != "join.pending" && c.point != "admit.checked" {
@@ -153,7 +147,7 @@ func joinCrash(t *testing.T, acts string) {
 			s.refused([]string{"killed"}, "thread", "post", "--member", me, text)
 			s.died()
 			s.run("thread", "post", "--member", me, "after "+c.point)
-			restart(p)
+			p.hasDaemon()
 			p.await(c.point, func() string { return fmt.Sprint(count("after " + c.point)) }, "1")
 			want := 0 // the caller was told nothing, and nothing was kept
 			if c.point == "post.kept" {
@@ -166,9 +160,9 @@ func joinCrash(t *testing.T, acts string) {
 			p.killDaemon()
 			s.run("thread", "post", "--member", me, text)
 			s.arm(c.point)
-			restart(p)
+			p.hasDaemon()
 			s.died()
-			restart(s)
+			s.hasDaemon()
 			p.await(c.point, func() string { return fmt.Sprint(count(text)) }, "1")
 			s.await("an empty outbox", func() string {
 				left, _ := filepath.Glob(filepath.Join(s.root, "outbox", "posts", "[0-9]*"))
@@ -182,7 +176,7 @@ func joinCrash(t *testing.T, acts string) {
 			at.arm(c.point)
 			job := s.run("start", "--notify", "--member", me, "--wake", "boss", "true")
 			at.died()
-			restart(at)
+			at.hasDaemon()
 			s.await(c.point, func() string {
 				return string(s.notified(job).State)
 			}, "delivered")
@@ -202,7 +196,7 @@ func joinCrash(t *testing.T, acts string) {
 			p.run("thread", "post", "--member", "boss", "@"+me+" wake up")
 			s.died()
 			first := strings.Fields(s.woken())
-			restart(s)
+			s.hasDaemon()
 			p.run("thread", "post", "--member", "boss", "@"+me+" again")
 			s.await("the second", func() string {
 				ids := strings.Fields(s.woken())
@@ -266,7 +260,7 @@ func TestJoinCrashAtRandom(t *testing.T) {
 		})
 	}
 	victims := []*space{p, p, children["ann"], children["bob"]}
-	kills := 0
+	kills, killed := 0, map[*space]int{}
 	for ctx.Err() == nil {
 		s := victims[rnd.IntN(len(victims))]
 		root, err := jobdir.OpenRoot(s.root)
@@ -275,6 +269,7 @@ func TestJoinCrashAtRandom(t *testing.T) {
 		}
 		if d, held := notify.DaemonOf(root); held && d.PID > 1 && syscall.Kill(d.PID, syscall.SIGKILL) == nil {
 			kills++
+			killed[s] = d.PID
 		}
 		time.Sleep(time.Duration(rnd.IntN(150)) * time.Millisecond)
 		_, _ = s.try("daemon", "--detach")
@@ -282,10 +277,8 @@ func TestJoinCrashAtRandom(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range append(victims, p) {
-		s.await("a daemon", func() string {
-			_, err := s.try("daemon", "--detach")
-			return fmt.Sprint(err == nil || strings.Contains(err.Error(), "has the daemon") || strings.Contains(err.Error(), "daemon stop"))
-		}, "true")
+		s.noDaemon(killed[s])
+		s.hasDaemon()
 	}
 	p.await("all jobs", func() string { return fmt.Sprint(strings.Count(";"+p.texts(), ";JOB ") >= len(jobs)) }, "true")
 	for me, s := range children {

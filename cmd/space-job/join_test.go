@@ -101,10 +101,20 @@ func (s *space) noDaemon(pid int) {
 	}, "false")
 }
 
-// serve starts the daemon, and returns once it answers at its port.
+// hasDaemon has a daemon run. One that a command has started meanwhile does; what was
+// killed is not there any more, if somebody has waited for that.
+func (s *space) hasDaemon() {
+	s.t.Helper()
+	s.await("a daemon", func() string {
+		_, err := s.try("daemon", "--detach")
+		return fmt.Sprint(err == nil || strings.Contains(err.Error(), "a daemon runs for "+s.root))
+	}, "true")
+}
+
+// serve has the daemon run, and returns once it answers at its port.
 func (s *space) serve() {
 	s.t.Helper()
-	s.run("daemon", "--detach")
+	s.hasDaemon()
 	s.await("an answer at the port", func() string {
 		res, err := http.Get("http://127.0.0.1:" + strings.TrimSpace(s.file("port")) + "/mcp")
 		if err == nil {
@@ -539,7 +549,7 @@ func TestParentAway(t *testing.T) {
 	p.killDaemon()
 	a.run("thread", "post", "--member", "ann", "post 4")
 	b.run("thread", "post", "--member", "bob", "@ann post of bob")
-	p.run("daemon", "--detach")
+	p.hasDaemon()
 	p.await("what waited", posts, strings.Join(want, "|")+"|post 3|post 4")
 	a.await("ann's waker", func() string { return fmt.Sprint(strings.Count(a.woken(), "e")) }, "2")
 	if got := p.texts(); strings.Count(got, "JOB "+job) != 1 || strings.Count(got, "@ann post of bob") != 1 {
@@ -548,7 +558,7 @@ func TestParentAway(t *testing.T) {
 	// What the parent refuses meanwhile is kept.
 	p.killDaemon()
 	a.run("thread", "post", "--member", "ann", "@ann myself")
-	p.run("daemon", "--detach")
+	p.hasDaemon()
 	a.await("what was refused", func() string {
 		left, _ := os.ReadDir(filepath.Join(a.root, "outbox", "posts", "refused"))
 		return fmt.Sprint(len(left))
@@ -593,7 +603,7 @@ func TestLinkCut(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	a := newSpace(t)
-	a.run("daemon", "--detach")
+	a.hasDaemon()
 	a.run("daemon", "stop") // and nobody starts it: each call here is one of the test
 	link := p.run("thread", "invite", "--address", "http://"+l.Addr().String())
 
@@ -722,7 +732,7 @@ func TestJoinMCP(t *testing.T) {
 			t.Errorf("%s: %v", front, got)
 		}
 	}
-	p.run("daemon", "--detach")
+	p.hasDaemon()
 	p.await("what waited", func() string { return fmt.Sprint(strings.Count(p.texts(), ";away")) }, "2")
 }
 
@@ -759,7 +769,7 @@ func TestJoinFollow(t *testing.T) {
 		}
 		if posted == entries/2 {
 			s.run("daemon", "stop")
-			s.run("daemon", "--detach")
+			s.hasDaemon()
 			if _, err := parent.WaitHTTP(t.Context()); err != nil {
 				t.Fatal(err)
 			}

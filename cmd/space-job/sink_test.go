@@ -224,7 +224,7 @@ func TestN1SinkDownWhenTheJobEnds(t *testing.T) {
 			t.Errorf("sink %q: %s, %v", args, out, err)
 		}
 	}
-	s.run("daemon", "--detach")
+	s.hasDaemon()
 
 	// Everybody is up again.
 	code.Store(200)

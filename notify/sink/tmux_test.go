@@ -45,7 +45,8 @@ func (s *server) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// pane opens a pane in which a program is in front.
+// pane opens a pane in which a program is in front. Until something is, tmux goes by
+// the first word of what is to be executed: that must be another one.
 func (s *server) pane(t *testing.T, shell, front string) string {
 	t.Helper()
 	id := s.run(t, "new-window", "-d", "-P", "-F", "#{pane_id}", shell)
@@ -75,7 +76,7 @@ func TestWakePane(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	typed := filepath.Join(t.TempDir(), "typed")
-	pane := s.pane(t, "exec head -n 2 >"+typed, "head")
+	pane := s.pane(t, "exec env head -n 2 >"+typed, "head")
 	for i := range 2 {
 		if i == 1 {
 			pane = s.run(t, "display-message", "-p", "-t", pane, "#{session_name}:#{window_index}.#{pane_index}") // by another name
@@ -121,7 +122,7 @@ func TestWakePaneRefused(t *testing.T) {
 	s.until(t, shell, "#{pane_current_command}", "sh")
 	refused(shell, "a shell is in front")
 
-	scrolled := s.pane(t, "exec cat", "cat")
+	scrolled := s.pane(t, "exec env cat", "cat")
 	s.run(t, "copy-mode", "-t", scrolled)
 	refused(scrolled, "somebody is scrolling in it")
 	s.run(t, "send-keys", "-t", scrolled, "-X", "cancel")
@@ -154,7 +155,7 @@ func TestWakePaneUsual(t *testing.T) {
 		t.Error("the line went to the server that TMUX names")
 	}
 	usual := &server{filepath.Join(dir, "tmux-"+strconv.Itoa(os.Getuid()), "default")}
-	c := exec.Command("tmux", "-f", "/dev/null", "new-session", "-d", "-s", "main", "exec cat")
+	c := exec.Command("tmux", "-f", "/dev/null", "new-session", "-d", "-s", "main", "exec env cat")
 	c.Env = append(os.Environ(), "TMUX=")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
