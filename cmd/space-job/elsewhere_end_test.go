@@ -336,21 +336,6 @@ func TestEndElsewhereDamaged(t *testing.T) {
 func TestNoCallOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	here := newSpace(t)
-	child := newSpace(t) // whose calls are those of a link
-	child.run("member", "add", "bob", "--kind", "agent", "--wake-command", "true")
-	joins := `if test -e "$0.on"; then trap "" TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; while :; do sleep 100; done; fi
-		exec env SPACE_JOB_HOME=` + here.root + ` "$@"`
-	over := filepath.Join(t.TempDir(), "stuck")
-	prefix, err := json.Marshal([]string{"sh", "-c", joins, over})
-	if err != nil {
-		t.Fatal(err)
-	}
-	child.run("thread", "join", here.run("thread", "invite", "--address", "exec:"+string(prefix)), "--member", "bob")
-	child.run("daemon", "stop")
-	if err := os.WriteFile(over+".on", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	child.hasDaemon()
 	gone := func(what string, s *space, stuck string) {
 		pid := ""
 		s.await("a call", func() string {
@@ -365,7 +350,36 @@ func TestNoCallOutlivesDaemon(t *testing.T) {
 		}
 		s.await("the end of the "+what, func() string { return fmt.Sprint(syscall.Kill(n, 0)) }, syscall.ESRCH.Error())
 	}
-	gone("link", child, over)
+	for _, what := range []string{"arrivals", "job_end"} { // calls of a link
+		child, member := newSpace(t), "bob-"+what
+		child.run("member", "add", member, "--kind", "agent", "--wake-command", "true")
+		over := filepath.Join(t.TempDir(), "stuck")
+		script := `echo >>"$0.calls"
+			if test -e "$0.on"; then trap "" TERM; echo $$ >"$0.new"; mv "$0.new" "$0"; while :; do sleep 100; done; fi
+			exec env SPACE_JOB_HOME=` + here.root + ` "$@"`
+		prefix, err := json.Marshal([]string{"sh", "-c", script, over})
+		if err != nil {
+			t.Fatal(err)
+		}
+		child.run("thread", "join", here.run("thread", "invite", "--address", "exec:"+string(prefix)), "--member", member)
+		if what == "job_end" { // when the daemon waits for arrivals already
+			child.await("what the daemon waits for", func() string {
+				b, _ := os.ReadFile(over + ".calls")
+				return fmt.Sprint(len(b) >= 2)
+			}, "true")
+		} else {
+			child.run("daemon", "stop")
+		}
+		if err := os.WriteFile(over+".on", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if what == "job_end" {
+			child.run("start", "--notify", "--member", member, "true")
+		} else {
+			child.hasDaemon()
+		}
+		gone(what, child, over)
+	}
 	for _, what := range []string{"wait", "status"} {
 		stuck := filepath.Join(t.TempDir(), "stuck")
 		script := `hello='{"space_job":"v1","format":1}'; job='"job":"j6c1f0a2b9d3e"'

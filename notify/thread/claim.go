@@ -46,7 +46,7 @@ func foldWhat(s string) string { return strings.ToLower(strings.Join(strings.Fie
 func SameWhat(a, b string) bool { return foldWhat(a) == foldWhat(b) }
 
 // ClaimText is the line of a claim. A file with a blank in it is quoted. A time of
-// the day is one of the zone that now is in, and is written with its zone.
+// the day is one of the zone that now is in; it is written with the zone here.
 func ClaimText(what string, files []string, branch, until string, now time.Time) (string, error) {
 	for _, p := range [][2]string{{"what", what}, {"branch", branch}} {
 		switch {
@@ -371,6 +371,16 @@ func quoteWord(s string) string {
 		return `"` + s + `"`
 	}
 	return s
+}
+
+// ParseUntil is the time that an until: says, in the zone that now is in; now, where
+// it says none.
+func ParseUntil(s string, now time.Time) time.Time {
+	at, why := parseUntil(strings.Join(strings.Fields(s), " "), now)
+	if why != "" {
+		return now
+	}
+	return at.In(now.Location())
 }
 
 // parseUntil reads 15:04 (the next one), RFC 3339, a date and a time, 30m or

@@ -94,7 +94,8 @@
 // refused where it is not whole; otherwise it is prose, unless one of its fields
 // is there. files: has paths, globs (*, ?, [...], {...}, and ** for any number of
 // folders) and "branch NAME", with commas or blanks between; until: is 15:04 (the
-// next one of the Space's clock), RFC 3339, or a duration as 30m and +2h.
+// next one of the clock of the Space that has the thread), RFC 3339, or a duration
+// as 30m and +2h.
 //
 // A claim is live until its time, or its owner's DONE or RELEASE of the same
 // what, capitals and blanks aside. One that overlaps a live claim of somebody

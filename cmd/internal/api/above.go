@@ -66,6 +66,7 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	if !mayWait {
 		var said []string
 		left, err := p.a.BringPosts(ctx, func(line string) { said = append(said, line) })
+		res.Warnings = said
 		if err != nil {
 			return res, err
 		}
@@ -76,6 +77,7 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 		res.Warnings = append(said, res.Warnings...)
 		return res, err
 	}
+	var said []string // of posts that had waited
 	wait := func(why string) (PostResult, error) {
 		w := waitingPost{Member: who.Member, Op: op, Args: args, At: p.a.now().UTC()}
 		if err := p.a.keepPost(&w); err != nil {
@@ -86,7 +88,7 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 		p.a.wakeDaemon()
 		return PostResult{
 			Author: who, Text: args.Text, Mentions: []MentionResult{}, Unknown: []string{}, Claims: []thread.Outcome{}, Waits: true,
-			Warnings: []string{"waits: " + why + ". It is kept, and posted once when the parent can be reached"},
+			Warnings: append(said, "waits: "+why+". It is kept, and posted once when the parent can be reached"),
 		}, nil
 	}
 	// Whoever sends what waits goes on until nothing does.
@@ -97,7 +99,6 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	if unlock == nil {
 		return wait("earlier posts are being sent")
 	}
-	var said []string
 	_, err = p.bringPosts(ctx, func(line string) { said = append(said, line) })
 	if err == nil {
 		res.Warnings, err = p.call(ctx, token, op, args, &res)
@@ -196,28 +197,38 @@ func keyNames(dir string) []string {
 	return names
 }
 
-// waitingPosts are the posts that wait, oldest first, and the names of those that
-// cannot be read: err says why one of them cannot.
-func (a *Actions) waitingPosts() (all []waitingPost, damaged []string, err error) {
+// damagedPost is a file that is no post, and why.
+type damagedPost struct {
+	name string
+	err  error
+}
+
+// waitingPosts are the posts that wait, oldest first, and those that are damaged. One
+// that cannot be read for another reason may be well: that is an error.
+func (a *Actions) waitingPosts() (all []waitingPost, damaged []damagedPost, err error) {
 	for _, name := range keyNames(a.path(postsDir)) {
 		w := waitingPost{}
-		there, e := a.readOwnJSON(postsDir+"/"+name, &w)
+		there, err := a.readOwnJSON(postsDir+"/"+name, &w)
+		var syntax *json.SyntaxError
+		var kind *json.UnmarshalTypeError
 		switch {
-		case e != nil:
-			damaged = append(damaged, name)
-			err = e
+		case errors.As(err, &syntax), errors.As(err, &kind):
+			damaged = append(damaged, damagedPost{name, err})
+		case err != nil:
+			return all, damaged, err
 		case there:
 			w.Key = name
 			all = append(all, w)
 		}
 	}
-	return all, damaged, err
+	return all, damaged, nil
 }
 
-// setAsideDamaged keeps those of the posts that wait and cannot be read where they
-// are in the way of no other, and tells say.
-func (a *Actions) setAsideDamaged(names []string, why error, say func(string)) error {
-	for _, name := range names {
+// setAsideDamaged keeps what is damaged where it is in the way of no other post, and
+// tells say.
+func (a *Actions) setAsideDamaged(damaged []damagedPost, say func(string)) error {
+	for _, d := range damaged {
+		name := d.name
 		dir, err := a.root.MakeDurableDir(strings.Split(refusedPosts, "/")...)
 		if err == nil {
 			err = os.Rename(a.path(postsDir+"/"+name), filepath.Join(dir, name))
@@ -226,7 +237,7 @@ func (a *Actions) setAsideDamaged(names []string, why error, say func(string)) e
 			return fault(err)
 		}
 		if say != nil {
-			say("a post that waited cannot be read, and is set aside in " + a.path(refusedPosts) + ": " + AsError(why).Message)
+			say("a post that waited cannot be read, and is set aside in " + a.path(refusedPosts) + ": " + AsError(d.err).Message)
 		}
 	}
 	return nil
@@ -278,7 +289,10 @@ func (a *Actions) BringPosts(ctx context.Context, say func(string)) (left int, e
 func (p *parent) bringPosts(ctx context.Context, say func(string)) (left int, err error) {
 	for {
 		posts, damaged, err := p.a.waitingPosts()
-		if err = p.a.setAsideDamaged(damaged, err, say); err != nil || len(posts) == 0 {
+		if err == nil {
+			err = p.a.setAsideDamaged(damaged, say)
+		}
+		if err != nil || len(posts) == 0 {
 			return len(posts), err
 		}
 		for i := range posts {

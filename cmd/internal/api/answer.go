@@ -215,8 +215,11 @@ func (a *Actions) say(op string, args *link.SayArgs) (PostResult, error) {
 	switch op {
 	case link.Claim:
 		req := ClaimRequest{What: args.What, Files: args.Files, Branch: args.Branch, Until: args.Until}
-		if args.Zone != nil {
-			req.in = time.FixedZone("", *args.Zone)
+		if z := args.Zone; z != nil {
+			// Where it is the one here, that is asked: it knows of summer and winter.
+			if _, east := a.now().Local().Zone(); east != z.East {
+				req.in = time.FixedZone(z.Name, z.East)
+			}
 		}
 		return a.ThreadClaim(req)
 	case link.Done:

@@ -53,6 +53,10 @@ func TokenRefused(err error) bool {
 	return errors.As(err, &e) && e.token
 }
 
+// Astray reports whether another Space than the parent has answered: it has the
+// parent's port, say.
+func Astray(err error) bool { return errors.Is(err, errAnother) }
+
 // AsError is the Error that err is or wraps; any other error is of code io.
 func AsError(err error) *Error {
 	var e *Error

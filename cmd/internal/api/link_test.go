@@ -1007,21 +1007,36 @@ func TestClaimInAnotherZone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, zone := range []int{-5 * 3600, 0, 5*3600 + 1800} {
-		want := time.Now().In(time.FixedZone("", zone)).Add(10 * time.Minute).Truncate(time.Minute)
+	for _, zone := range []link.Zone{{Name: "EST", East: -5 * 3600}, {Name: "UTC"}, {Name: "IST", East: 5*3600 + 1800}} {
+		want := time.Now().In(time.FixedZone(zone.Name, zone.East)).Add(10 * time.Minute).Truncate(time.Minute)
 		key, err := newKey(time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		args := link.SayArgs{Key: key, What: "x", Files: []string{"x"}, Until: want.Format("15:04"), Zone: &zone}
+		args := link.SayArgs{Key: key, What: "x", Files: []string{"x"}, Until: want.Format("15:04 MST"), Zone: &zone}
 		var res PostResult
 		if _, err := p.call(t.Context(), p.token("ann"), link.Claim, args, &res); err != nil || len(res.Claims) != 1 || !res.Claims[0].Until.Equal(want) {
-			t.Errorf("%s at %d: %+v, %v", args.Until, zone, res.Claims, err)
+			t.Errorf("%s at %+v: %+v, %v", args.Until, zone, res.Claims, err)
 		}
 	}
-	res, err := ann.ThreadClaim(ClaimRequest{What: "x", Files: []string{"x"}, Until: time.Now().Add(10 * time.Minute).Format("15:04")})
+	var sent link.SayArgs
+	under := ann.carry
+	ann.Carry(func(ctx context.Context, r link.Request) (link.Answer, error) {
+		if r.Op == link.Claim {
+			if err := json.Unmarshal(r.Args, &sent); err != nil {
+				t.Error(err)
+			}
+		}
+		return under(ctx, r)
+	})
+	at := time.Now().Add(10 * time.Minute)
+	res, err := ann.ThreadClaim(ClaimRequest{What: "x", Files: []string{"x"}, Until: at.Format("15:04 MST")})
 	if err != nil || len(res.Claims) != 1 || time.Until(res.Claims[0].Until) > 10*time.Minute {
 		t.Errorf("%+v, %v", res.Claims, err)
+	}
+	name, east := at.Zone()
+	if sent.Zone == nil || *sent.Zone != (link.Zone{Name: name, East: east}) {
+		t.Errorf("%+v", sent.Zone)
 	}
 }
 
@@ -1075,6 +1090,20 @@ func TestDamagedPost(t *testing.T) {
 		t.Error(got)
 	}
 	*to = parent
+	// One that cannot be read is not damaged for that: it waits, and so do the others.
+	second := ann.path(postsDir + "/" + keyNames(ann.path(postsDir))[1])
+	if err := os.Chmod(second, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ann.BringPosts(t.Context(), nil); err == nil || len(keyNames(ann.path(postsDir))) != 2 {
+		t.Errorf("%v, %q", err, keyNames(ann.path(postsDir)))
+	}
+	if got := parentNote(t, ann); !strings.Contains(got, "may be read by others") {
+		t.Error(got)
+	}
+	if err := os.Chmod(second, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var said []string
 	if left, err := ann.BringPosts(t.Context(), func(s string) { said = append(said, s) }); left != 0 || err != nil {
 		t.Errorf("%d, %v", left, err)
@@ -1091,7 +1120,7 @@ func TestDamagedPost(t *testing.T) {
 	if _, err := ann.Leave(t.Context(), "", false); err != nil {
 		t.Error(err)
 	}
-	if got := parentNote(t, ann); !strings.Contains(got, "posts that the last one has not taken: 1") {
+	if got := parentNote(t, ann); !strings.Contains(got, "posts that were refused or damaged: 1") {
 		t.Error(got)
 	}
 }
@@ -1119,6 +1148,22 @@ func TestAnotherSpaceAnswers(t *testing.T) {
 		if err != nil || !res.Waits || !strings.Contains(res.Warnings[0], "another Space answers there") {
 			t.Errorf("%+v, %v", res, err)
 		}
+	}
+	// Nor is it taken for the parent by somebody who has its link.
+	v, err := other.Invite(InviteRequest{Address: testAddress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := *ann
+	child.bound = nil
+	if _, err := child.Join(t.Context(), JoinRequest{Link: v.Link, Member: "carol"}); err == nil || AsError(err).Code != Conflict || !Astray(err) {
+		t.Error(err)
+	}
+	if p, err := ann.parent(); err != nil || len(p.Members) != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if all, err := other.children(); err != nil || len(all) != 1 {
+		t.Errorf("%+v, %v", all, err)
 	}
 	*to = parent
 	if left, err := ann.BringPosts(t.Context(), nil); left != 0 || err != nil {

@@ -164,6 +164,16 @@ func (p *parent) unreachable(u *link.UnreachableError, hint string) *Error {
 	return &Error{Code: Unavailable, Message: "the parent of this Space cannot be reached at " + p.show() + ": " + u.Error(), Hint: hint, cause: u}
 }
 
+// untrusted: what answers has a certificate that is not trusted here.
+func untrusted(u *link.UnreachableError) bool {
+	return strings.HasPrefix(u.Error(), "x509: ") || strings.HasPrefix(u.Error(), "tls: ")
+}
+
+const trustHint = "see that its certificate is trusted here: $SSL_CERT_FILE, when a Space joins, is remembered"
+
+// errAnother: what answers is a space-job, and not the one that was joined.
+var errAnother = errors.New("another Space answers there")
+
 // isUnreachable: there was no answer.
 func isUnreachable(err error) (*link.UnreachableError, bool) {
 	var u *link.UnreachableError
@@ -177,12 +187,15 @@ func (p *parent) call(ctx context.Context, token, op string, args, result any) (
 	answer, err := p.a.callAt(ctx, link.Request{Address: p.Address, Via: p.Via, Token: token}, op, args, result)
 	if TokenRefused(err) && p.Parent != "" && answer.Parent != p.Parent {
 		// It has another Space's port, say, as long as the parent is away.
-		err = &link.UnreachableError{Err: errors.New("another Space answers there")}
+		err = &link.UnreachableError{Err: errAnother}
 	}
 	if u, ok := isUnreachable(err); ok {
 		hint := "see that its daemon runs: space-job daemon --detach over there"
-		if strings.HasPrefix(u.Error(), "x509: ") || strings.HasPrefix(u.Error(), "tls: ") {
-			hint = "see that its certificate is trusted here: $SSL_CERT_FILE, when a Space joins, is remembered"
+		switch {
+		case untrusted(u):
+			hint = trustHint
+		case errors.Is(err, errAnother):
+			hint = "see that nothing else has its port. Where it was made anew: space-job thread leave --drop-waiting, and join by a new link"
 		}
 		taken, _ := args.(link.InboxArgs)
 		switch {
@@ -483,7 +496,11 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	}
 	answer, err := a.callAt(ctx, link.Request{Address: l.Address, Via: p.Via, Token: l.Secret}, link.Join, args, &got)
 	if u, ok := isUnreachable(err); ok {
-		e := p.unreachable(u, "see that its daemon runs and serves (space-job daemon --detach --http 0 over there), and join again with the same link")
+		hint := "see that its daemon runs and serves (space-job daemon --detach --http 0 over there), and join again with the same link"
+		if untrusted(u) {
+			hint = trustHint + ". Then join again with the same link"
+		}
+		e := p.unreachable(u, hint)
 		e.Message = strings.Replace(e.Message, "the parent of this Space", "the Space that the link leads to", 1)
 		if !u.Sent {
 			if err := a.endPending(); err != nil {
@@ -503,6 +520,16 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	}
 	if got.Member != req.Member || !thread.ValidName(got.Space) { // it would stand in each message
 		return res, &Error{Code: Unavailable, Message: "what answers at " + p.show() + " is no space-job", Hint: "ask whoever made the link where it is to lead"}
+	}
+	if len(p.Members) > 0 && p.Parent != "" && got.Parent != p.Parent {
+		token := pending.token()
+		if _, err := a.callAt(ctx, link.Request{Address: l.Address, Via: p.Via, Token: token}, link.Leave, nil, nil); err != nil {
+			return res, err
+		}
+		if err := a.endPending(); err != nil {
+			return res, err
+		}
+		return res, &Error{Code: Conflict, Message: "link: another Space answers at " + p.show() + " than the one that this Space has joined", Hint: "space-job thread leave ends that", cause: errAnother}
 	}
 	if missing {
 		if _, err := t.AddMember(thread.Member{Name: req.Member, Kind: thread.Agent}); err != nil {
@@ -657,9 +684,13 @@ func (a *Actions) Leave(ctx context.Context, member string, drop bool) (LeaveRes
 		return res, p.notJoined(member)
 	}
 	res.Address = p.show()
-	_, _ = a.BringPosts(ctx, nil)
+	say := func(line string) { res.Warnings = append(res.Warnings, line) }
+	_, _ = a.BringPosts(ctx, say)
 	left, damaged, err := a.waitingPosts()
-	if err = a.setAsideDamaged(damaged, err, func(line string) { res.Warnings = append(res.Warnings, line) }); err != nil {
+	if err == nil {
+		err = a.setAsideDamaged(damaged, say)
+	}
+	if err != nil {
 		return res, err
 	}
 	if member != "" {
@@ -715,19 +746,21 @@ func (a *Actions) examineParent(ctx context.Context, res *DoctorResult) {
 	refused := keyNames(a.path(refusedPosts))
 	if p == nil {
 		if len(refused) > 0 {
-			res.add("parent", Warning, "none any more; posts that the last one has not taken: "+strconv.Itoa(len(refused))+", in "+a.path(refusedPosts))
+			res.add("parent", Warning, "none any more; posts that were refused or damaged: "+strconv.Itoa(len(refused))+", in "+a.path(refusedPosts))
 		}
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	waiting, damaged, _ := a.waitingPosts()
 	note := ""
-	if n := len(waiting) + len(damaged); n > 0 {
+	if n := len(keyNames(a.path(postsDir))); n > 0 {
 		note = "; posts that wait for it: " + strconv.Itoa(n)
+		if _, _, err := a.waitingPosts(); err != nil {
+			note += ", and one of them cannot be read: " + AsError(err).Message
+		}
 	}
 	if len(refused) > 0 {
-		note += "; posts that it refused: " + strconv.Itoa(len(refused)) + ", in " + a.path(refusedPosts)
+		note += "; posts that were refused or damaged: " + strconv.Itoa(len(refused)) + ", in " + a.path(refusedPosts)
 	}
 	for _, m := range p.Members {
 		_, err := p.call(ctx, m.Token, link.Claims, nil, nil)

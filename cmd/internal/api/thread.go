@@ -222,7 +222,8 @@ func (a *Actions) ThreadClaim(req ClaimRequest) (PostResult, error) {
 	if p, err := a.parent(); err != nil {
 		return PostResult{}, err
 	} else if p != nil { // also the time, which is one of the parent's clock, in the zone here
-		_, zone := a.now().Local().Zone()
+		var zone link.Zone
+		zone.Name, zone.East = thread.ParseUntil(req.Until, a.now().Local()).Zone()
 		return p.sayAbove(req.Member, link.Claim, link.SayArgs{What: req.What, Files: req.Files, Branch: req.Branch, Until: req.Until, Zone: &zone}, false)
 	}
 	now := a.now().Local()

@@ -187,7 +187,7 @@ func threadPostCommand() *command {
 		examples: []example{
 			{"space-job thread post 'started the release build, back in an hour'", ""},
 			{"space-job thread post --reply-to 412 '@bob yes, go on'", ""},
-			{"space-job thread post 'CLAIM parser | files: src/parser | until: 15:04'", "as thread claim does, but for one that overlaps"},
+			{"space-job thread post 'CLAIM parser | files: src/parser | until: 15:04'", "as thread claim does, but for one that overlaps; the time is one of the Space that has the thread"},
 		},
 		exits:    plainExits,
 		asMember: true,
@@ -246,9 +246,10 @@ func (o *threadPostOptions) Run(s *session, args []string) (int, error) {
 	return s.posted(a.ThreadPost(req))
 }
 
-// posted says what became of a post.
+// posted says what became of a post. One that is refused may have brought others on.
 func (s *session) posted(res api.PostResult, err error) (int, error) {
 	if err != nil {
+		s.warnings(res.Warnings)
 		return 0, err
 	}
 	if s.json {

@@ -40,6 +40,11 @@ func (c *child) parent() (*notify.Parent, error) {
 		Space: part.Space,
 		Has:   part.Has,
 		JobEnd: func(ctx context.Context, e notify.JobEnd) (notify.JobTold, error) {
+			done, err := c.calls.begin(ctx)
+			if err != nil {
+				return notify.JobTold{}, err
+			}
+			defer done()
 			m := &e.Message
 			res, err := c.actions.JobEndAbove(ctx, link.JobEndArgs{
 				Job: string(m.Job), Text: m.Text, State: string(m.State), ExitCode: m.ExitCode, Offset: m.Offset,
@@ -56,6 +61,32 @@ func (c *child) parent() (*notify.Parent, error) {
 		},
 		Woken: c.woken,
 	}, nil
+}
+
+// calls are the calls that are under way for others, so that they can be waited for.
+type calls struct {
+	mu    sync.Mutex
+	group sync.WaitGroup
+	over  bool // there are no more
+}
+
+// begin fails when ctx is done.
+func (c *calls) begin(ctx context.Context) (done func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || ctx.Err() != nil {
+		return nil, context.Canceled
+	}
+	c.group.Add(1)
+	return c.group.Done, nil
+}
+
+// wait returns when all have ended, and lets none begin any more.
+func (c *calls) wait() {
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
+	c.group.Wait()
 }
 
 // refusedEnd is the error of the end of a job that the parent does not take.
@@ -86,6 +117,7 @@ type child struct {
 	hooks   notify.Hooks
 	log     *log.Logger
 
+	calls  calls // beside those of run
 	news   chan<- os.Signal
 	back   chan struct{} // see notify.Hooks
 	wakers sync.WaitGroup
@@ -301,7 +333,7 @@ func (c *child) knockAfter(err error, failed int) time.Duration {
 	if api.TokenRefused(err) {
 		return refused
 	}
-	if part, err := c.actions.Joined(); err == nil && !part.Exec {
+	if part, e := c.actions.Joined(); e == nil && !part.Exec && !api.Astray(err) {
 		return min(backoff(failed), maxKnock)
 	}
 	return backoff(failed)

@@ -234,6 +234,7 @@ func serve(o options) error {
 	go func() {
 		defer close(hungUp)
 		calls.Wait()
+		c.calls.wait()
 	}()
 	defer func() { // or an ssh whose connection is dead would outlive the daemon
 		stop()

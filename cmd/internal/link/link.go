@@ -185,11 +185,17 @@ type SayArgs struct {
 	Files   []string `json:"files,omitempty"`
 	Branch  string   `json:"branch,omitempty"`
 	Until   string   `json:"until,omitempty"`
-	Zone    *int     `json:"zone,omitempty"` // of a time of the day in Until: seconds east of UTC; nil: the parent's
+	Zone    *Zone    `json:"zone,omitempty"` // of a time of the day in Until; nil: the parent's
 	Result  string   `json:"result,omitempty"`
 	Next    string   `json:"next,omitempty"`
 	Needs   string   `json:"needs,omitempty"`
 	From    string   `json:"from,omitempty"`
+}
+
+// Zone is a time zone as it is at one time.
+type Zone struct {
+	Name string `json:"name"`
+	East int    `json:"east"` // of UTC, in seconds
 }
 
 // InboxArgs are those of api.InboxRequest.

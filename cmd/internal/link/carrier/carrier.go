@@ -12,6 +12,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,6 +47,11 @@ func do(ctx context.Context, r link.Request, stream bool) (link.Answer, error) {
 	if err != nil {
 		return link.Answer{}, fmt.Errorf("address: %w", err)
 	}
+	if r.Op == link.Join && address.Exec == nil {
+		if v := viaOf(address.URL); v != (link.Via{}) { // rather than what is known from a join before
+			r.Via = v
+		}
+	}
 	within := answerWithin
 	var args link.ReadArgs // all that wait have its follow_ms
 	if len(r.Args) > 0 && json.Unmarshal(r.Args, &args) == nil {
@@ -70,9 +76,6 @@ func do(ctx context.Context, r link.Request, stream bool) (link.Answer, error) {
 		unreachable.Late, unreachable.Err = true, fmt.Errorf("no answer within %v", within)
 	}
 	a.Via = r.Via // whatever it says itself
-	if r.Op == link.Join && address.Exec == nil && r.Via == (link.Via{}) {
-		a.Via = viaOf(address.URL)
-	}
 	return a, err
 }
 
@@ -114,6 +117,10 @@ func send(ctx context.Context, url string, r link.Request) (*http.Response, erro
 	req.Header.Set("Content-Type", "application/json")
 	res, err := clientOf(r.Via).Do(req)
 	if err != nil {
+		var cert *tls.CertificateVerificationError
+		if errors.As(err, &cert) {
+			forget(r.Via)
+		}
 		return nil, &link.UnreachableError{Sent: connected.Load(), Err: pathless(err)}
 	}
 	if res.StatusCode != http.StatusOK { // whatever a proxy says in JSON

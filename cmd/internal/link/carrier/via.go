@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,12 +26,28 @@ func viaOf(address string) link.Via {
 		v.Proxy = proxy.String()
 	}
 	if req.URL.Scheme == "https" {
-		v.CertFile, v.CertDir = os.Getenv("SSL_CERT_FILE"), os.Getenv("SSL_CERT_DIR")
-		if abs, err := filepath.Abs(v.CertFile); err == nil && v.CertFile != "" {
-			v.CertFile = abs
+		v.CertFile = absolute(os.Getenv("SSL_CERT_FILE"))
+		var dirs []string
+		for _, dir := range filepath.SplitList(os.Getenv("SSL_CERT_DIR")) {
+			if dir = absolute(dir); dir != "" {
+				dirs = append(dirs, dir)
+			}
 		}
+		v.CertDir = strings.Join(dirs, string(filepath.ListSeparator))
 	}
 	return v
+}
+
+// absolute: a daemon is in another folder.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return abs
 }
 
 // clients keep connections open, as a daemon calls again and again: one for each
@@ -69,6 +86,17 @@ func clientOf(v link.Via) *http.Client {
 	}
 	clients.all[v] = c
 	return c
+}
+
+// forget has the certificates of a way read again by the next call: they may have
+// been renewed.
+func forget(v link.Via) {
+	clients.mu.Lock()
+	defer clients.mu.Unlock()
+	if c := clients.all[v]; c != nil {
+		c.CloseIdleConnections()
+		delete(clients.all, v)
+	}
 }
 
 // rootsOf are the certificates of the system, and those of a way. What cannot be

@@ -71,6 +71,17 @@ func TestVia(t *testing.T) {
 			t.Errorf("%+v: %+v, %v", v, a, err)
 		}
 	}
+	// What is not there yet is looked for by the next call.
+	later := link.Via{CertFile: filepath.Join(dir, "later")}
+	if _, err := call(later); err == nil {
+		t.Error("it is trusted")
+	}
+	if err := os.Rename(file, later.CertFile); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(later); err != nil {
+		t.Error(err)
+	}
 	if n := proxied.Load(); n != 1 {
 		t.Errorf("%d went by the proxy", n)
 	}
@@ -79,12 +90,12 @@ func TestVia(t *testing.T) {
 // TestViaOfEnvironment: what a Join has found its way by is told.
 func TestViaOfEnvironment(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", "ca.pem")
-	t.Setenv("SSL_CERT_DIR", "/certs")
+	t.Setenv("SSL_CERT_DIR", "/certs:more:")
 	wd, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := viaOf("https://127.0.0.1:1"); v != (link.Via{CertFile: filepath.Join(wd, "ca.pem"), CertDir: "/certs"}) {
+	if v := viaOf("https://127.0.0.1:1"); v != (link.Via{CertFile: filepath.Join(wd, "ca.pem"), CertDir: "/certs:" + filepath.Join(wd, "more")}) {
 		t.Errorf("%+v", v)
 	}
 	if v := viaOf("http://127.0.0.1:1"); v != (link.Via{}) {
