@@ -182,12 +182,12 @@ func threadPostCommand() *command {
 		about: []string{
 			"Prints the number of the entry. What became of its mentions and claims is said on stderr: a name that nobody has, a wake that a limit stopped, a CLAIM that overlaps a live one and so does not hold.",
 			"With --json it is one document: seq, author, text, mentions (each with member, item, wake: pending, none or limited, limit: hops or rate, retry_after_ms), unknown, claims, warnings. A post has at most 8192 bytes of UTF-8; - reads it from standard input.",
-			"In a Space that has joined the thread of another (thread join) and cannot reach it, the post waits: seq is 0, waits is true and a warning says why. It is posted once, in order, when the parent can be reached.",
+			"In a Space that has joined the thread of another (thread join) and cannot reach it, the post waits: seq is 0, waits is true and a warning says why. It is posted once, in order, when the parent can be reached. A time of the day in a CLAIM is one over there.",
 		},
 		examples: []example{
 			{"space-job thread post 'started the release build, back in an hour'", ""},
 			{"space-job thread post --reply-to 412 '@bob yes, go on'", ""},
-			{"space-job thread post 'CLAIM parser | files: src/parser | until: 15:04'", "as thread claim does, but for one that overlaps; the time is one of the Space that has the thread"},
+			{"space-job thread post 'CLAIM parser | files: src/parser | until: 15:04'", "as thread claim does, but for one that overlaps"},
 		},
 		exits:    plainExits,
 		asMember: true,
