@@ -46,7 +46,7 @@ func statusField(status, name string) string {
 	return ""
 }
 
-// What the runner is, and what it holds on to.
+// TestStuck: who is about to end for too long counts, and nobody for another of its number.
 func TestStuck(t *testing.T) {
 	var never stuck
 	s := stuck{}
@@ -70,6 +70,7 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+// What the runner is, and what it holds on to.
 func TestRunnerProcess(t *testing.T) {
 	t.Parallel()
 	r := newRoot(t)

@@ -373,14 +373,14 @@ func quoteWord(s string) string {
 	return s
 }
 
-// ParseUntil is the time that an until: says, in the zone that now is in; now, where
-// it says none.
-func ParseUntil(s string, now time.Time) time.Time {
-	at, why := parseUntil(strings.Join(strings.Fields(s), " "), now)
+// ZoneOf is the zone that now is in, as it is at the time that an until: says: in
+// seconds east of UTC, and its name. Where that says none, it is the zone at now.
+func ZoneOf(until string, now time.Time) (name string, east int) {
+	at, why := parseUntil(strings.Join(strings.Fields(until), " "), now)
 	if why != "" {
-		return now
+		at = now
 	}
-	return at.In(now.Location())
+	return at.In(now.Location()).Zone()
 }
 
 // parseUntil reads 15:04 (the next one), RFC 3339, a date and a time, 30m or

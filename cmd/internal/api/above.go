@@ -63,9 +63,10 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	}
 	args.After = p.a.lastHeard()
 	ctx := context.Background()
+	var said []string // of posts that had waited
+	say := func(line string) { said = append(said, line) }
 	if !mayWait {
-		var said []string
-		left, err := p.a.BringPosts(ctx, func(line string) { said = append(said, line) })
+		left, err := p.a.BringPosts(ctx, say)
 		res.Warnings = said
 		if err != nil {
 			return res, err
@@ -77,7 +78,6 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 		res.Warnings = append(said, res.Warnings...)
 		return res, err
 	}
-	var said []string // of posts that had waited
 	wait := func(why string) (PostResult, error) {
 		w := waitingPost{Member: who.Member, Op: op, Args: args, At: p.a.now().UTC()}
 		if err := p.a.keepPost(&w); err != nil {
@@ -99,7 +99,7 @@ func (p *parent) sayAbove(member, op string, args link.SayArgs, mayWait bool) (P
 	if unlock == nil {
 		return wait("earlier posts are being sent")
 	}
-	_, err = p.bringPosts(ctx, func(line string) { said = append(said, line) })
+	_, err = p.bringPosts(ctx, say)
 	if err == nil {
 		res.Warnings, err = p.call(ctx, token, op, args, &res)
 		if err == nil || !retried(err) {
@@ -228,10 +228,9 @@ func (a *Actions) waitingPosts() (all []waitingPost, damaged []damagedPost, err 
 // tells say.
 func (a *Actions) setAsideDamaged(damaged []damagedPost, say func(string)) error {
 	for _, d := range damaged {
-		name := d.name
 		dir, err := a.root.MakeDurableDir(strings.Split(refusedPosts, "/")...)
 		if err == nil {
-			err = os.Rename(a.path(postsDir+"/"+name), filepath.Join(dir, name))
+			err = os.Rename(a.path(postsDir+"/"+d.name), filepath.Join(dir, d.name))
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fault(err)

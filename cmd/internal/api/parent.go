@@ -213,7 +213,10 @@ func (p *parent) call(ctx context.Context, token, op string, args, result any) (
 		err = p.unreachable(u, hint)
 	}
 	p.a.heardOf(answer.End)
-	return answer.Warnings, err
+	if err != nil {
+		return nil, err
+	}
+	return answer.Warnings, nil
 }
 
 // callAt is call to any Space. Its error may be a *link.UnreachableError.
@@ -242,12 +245,10 @@ func (a *Actions) callAt(ctx context.Context, r link.Request, op string, args, r
 		}
 		return answer, fault(err)
 	case answer.Error != nil:
-		answer.Warnings = nil
 		return answer, &Error{Code: Code(answer.Error.Code), Message: answer.Error.Message, Hint: answer.Error.Hint, token: answer.Error.Token}
 	case result == nil:
 	default:
 		if err := json.Unmarshal(answer.Result, result); err != nil {
-			answer.Warnings = nil
 			return answer, &Error{Code: IO, Message: "read the answer of the parent: " + err.Error(), cause: err}
 		}
 	}
@@ -524,6 +525,9 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 	if len(p.Members) > 0 && p.Parent != "" && got.Parent != p.Parent {
 		token := pending.token()
 		if _, err := a.callAt(ctx, link.Request{Address: l.Address, Via: p.Via, Token: token}, link.Leave, nil, nil); err != nil {
+			if u, ok := isUnreachable(err); ok {
+				err = p.unreachable(u, "join again with the same link")
+			}
 			return res, err
 		}
 		if err := a.endPending(); err != nil {

@@ -223,7 +223,7 @@ func (a *Actions) ThreadClaim(req ClaimRequest) (PostResult, error) {
 		return PostResult{}, err
 	} else if p != nil { // also the time, which is one of the parent's clock, in the zone here
 		var zone link.Zone
-		zone.Name, zone.East = thread.ParseUntil(req.Until, a.now().Local()).Zone()
+		zone.Name, zone.East = thread.ZoneOf(req.Until, a.now().Local())
 		return p.sayAbove(req.Member, link.Claim, link.SayArgs{What: req.What, Files: req.Files, Branch: req.Branch, Until: req.Until, Zone: &zone}, false)
 	}
 	now := a.now().Local()

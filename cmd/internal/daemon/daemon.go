@@ -227,13 +227,13 @@ func serve(o options) error {
 	c := &child{actions: actions, hooks: h, log: l, wakes: map[string]wakes{}, back: make(chan struct{}, 1)}
 	h.Parent, h.Back, h.Lock = c.parent, c.back, lock
 	away := &elsewhere{actions: actions, root: root, thread: thread.Open(root), hooks: h, log: l}
-	var calls sync.WaitGroup
-	calls.Go(func() { c.run(ctx, news) })
-	calls.Go(func() { away.run(ctx, awayNews) })
+	var loops sync.WaitGroup
+	loops.Go(func() { c.run(ctx, news) })
+	loops.Go(func() { away.run(ctx, awayNews) })
 	hungUp := make(chan struct{})
 	go func() {
 		defer close(hungUp)
-		calls.Wait()
+		loops.Wait()
 		c.calls.wait()
 	}()
 	defer func() { // or an ssh whose connection is dead would outlive the daemon
