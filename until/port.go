@@ -165,12 +165,17 @@ func (p *prober) local() bool {
 // full is called for.
 func (p *prober) knockAt(ctx context.Context, pace time.Duration) (string, error) {
 	var accepts atomic.Pointer[netip.AddrPort]
+	knockers := make([]*knocker, len(p.knocks))
+	for i, a := range p.knocks {
+		knockers[i] = newKnocker(a)
+		defer knockers[i].close() // after the poll is stopped
+	}
 	poll := newPoll(newTicks(pace), func() bool {
 		if accepts.Load() != nil {
 			return true // it is asked once
 		}
-		for i, a := range p.knocks {
-			switch errno := knock(a); errno {
+		for i, k := range knockers {
+			switch errno := k.knock(); errno {
 			case 0:
 				accepts.Store(&p.knocks[i])
 				return true

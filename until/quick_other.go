@@ -24,5 +24,10 @@ func (g glance) look() syscall.Errno {
 }
 
 // There is no cheaper way to try a port here than the usual one.
-func canKnock(netip.Addr) bool           { return false }
-func knock(netip.AddrPort) syscall.Errno { return syscall.ENOSYS }
+func canKnock(netip.Addr) bool { return false }
+
+type knocker struct{}
+
+func newKnocker(netip.AddrPort) *knocker { return &knocker{} }
+func (*knocker) knock() syscall.Errno    { return syscall.ENOTSUP }
+func (*knocker) close()                  {}

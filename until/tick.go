@@ -15,14 +15,14 @@ type poll struct {
 func newPoll(t ticks, look func() (changed bool)) *poll {
 	p := &poll{hint: make(chan struct{}, 1), ticks: t}
 	p.wg.Go(func() {
-		for t.wait() {
+		t.each(func() {
 			if look() {
 				select {
 				case p.hint <- struct{}{}:
 				default:
 				}
 			}
-		}
+		})
 	})
 	return p
 }
@@ -35,6 +35,6 @@ func (p *poll) stop() {
 
 // ticks come at a steady pace.
 type ticks interface {
-	wait() bool // false: closed
+	each(do func()) // until they are closed, which do must not do
 	close()
 }

@@ -16,12 +16,14 @@ func newTimerTicks(d time.Duration) *timerTicks {
 	return &timerTicks{t: time.NewTicker(d), done: make(chan struct{})}
 }
 
-func (t *timerTicks) wait() bool {
-	select {
-	case <-t.done:
-		return false
-	case <-t.t.C:
-		return true
+func (t *timerTicks) each(do func()) {
+	for {
+		select {
+		case <-t.done:
+			return
+		case <-t.t.C:
+			do()
+		}
 	}
 }
 
