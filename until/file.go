@@ -8,20 +8,27 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 func (w *watcher) file(ctx context.Context) (End, error) {
-	l := lookout{path: w.File, quick: newGlance(w.File)}
+	l := lookout{path: w.File}
 	defer l.close()
-	poll := newPoll(newTicks(w.filePoll), l.changed)
-	defer poll.stop()
+	isThere := askPath(w.File)
+	hint := make(chan struct{}, 1)
+	stop := keepAsking(w.filePoll, []*question{isThere}, func(int, syscall.Errno) bool {
+		select {
+		case hint <- struct{}{}:
+		default:
+		}
+		return true
+	})
+	defer stop()
 	for {
 		l.aim() // before the look: what appears after it is reported
-		l.seen.Store(uint32(l.quick.look()))
+		isThere.usual.Store(uint32(isThere.do()))
 		info, err := os.Stat(w.File)
 		switch {
 		case err == nil:
@@ -33,7 +40,7 @@ func (w *watcher) file(ctx context.Context) (End, error) {
 		default: // it may become possible to look
 			w.log.see("it cannot be looked at yet: " + innermost(err))
 		}
-		if err := l.wait(ctx, poll.hint); err != nil {
+		if err := l.wait(ctx, hint); err != nil {
 			return End{}, err
 		}
 	}
@@ -64,11 +71,6 @@ func innermost(err error) string {
 type lookout struct {
 	path string
 
-	quick glance
-	seen  atomic.Uint32        // what the last look saw
-	aimed atomic.Pointer[spot] // what is watched, for the poll
-	looks int                  // of the poll
-
 	tried  bool
 	events *fsnotify.Watcher // nil: the kernel has no more to give
 	dir    string            // what is watched, "" if nothing is
@@ -86,31 +88,6 @@ func idOf(dir string) (fileID, bool) {
 		return fileID{}, false
 	}
 	return fileID{uint64(st.Dev), st.Ino}, true
-}
-
-// spot is a directory, and which it was.
-type spot struct {
-	dir string
-	id  fileID
-}
-
-// checkEvery so many polls it is looked at whether the directory is still the
-// one that is watched. What appears in another one is seen all the same.
-const checkEvery = 10
-
-// changed reports whether another look, or aim, would differ from the last. It
-// is the poll under the events, and runs beside everything else.
-func (l *lookout) changed() bool {
-	if uint32(l.quick.look()) != l.seen.Load() {
-		return true
-	}
-	l.looks++
-	aimed := l.aimed.Load()
-	if aimed == nil || l.looks%checkEvery != 0 {
-		return false
-	}
-	id, _ := idOf(aimed.dir)
-	return id != aimed.id
 }
 
 // aim watches the directory that is the nearest by now.
@@ -132,7 +109,6 @@ func (l *lookout) aim() {
 			_ = l.events.Remove(l.dir)
 		}
 		l.dir, l.id, l.stale = dir, id, false
-		l.aimed.Store(&spot{dir, id})
 		l.next = nextName(l.path, dir)
 		if err := l.events.Add(dir); err != nil {
 			if l.stale = errors.Is(err, fs.ErrNotExist); !l.stale {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -164,29 +163,35 @@ func (p *prober) local() bool {
 // as long as all refuse. It returns the one that accepts, or "" when a try in
 // full is called for.
 func (p *prober) knockAt(ctx context.Context, pace time.Duration) (string, error) {
-	var accepts atomic.Pointer[netip.AddrPort]
 	knockers := make([]*knocker, len(p.knocks))
+	questions := make([]*question, len(p.knocks))
 	for i, a := range p.knocks {
-		knockers[i] = newKnocker(a)
-		defer knockers[i].close() // after the poll is stopped
-	}
-	poll := newPoll(newTicks(pace), func() bool {
-		if accepts.Load() != nil {
-			return true // it is asked once
+		k, ok := newKnocker(a)
+		if k != nil {
+			defer k.close()
 		}
-		for i, k := range knockers {
-			switch errno := k.knock(); errno {
-			case 0:
-				accepts.Store(&p.knocks[i])
-				return true
-			case syscall.ECONNREFUSED:
-			default:
+		if !ok {
+			var wait pause
+			return "", wait.wait(ctx, pace)
+		}
+		knockers[i], questions[i] = k, &k.question
+	}
+	accepts := make(chan string, 1)
+	stop := keepAsking(pace, questions, func(i int, answer syscall.Errno) bool {
+		switch {
+		case i < 0 || answer != 0:
+			accepts <- ""
+		case !knockers[i].isItself():
+			accepts <- p.knocks[i].String()
+		default:
+			if knockers[i].renew() {
 				return true
 			}
+			accepts <- ""
 		}
 		return false
 	})
-	defer poll.stop()
+	defer stop()              // before they are closed
 	var anew <-chan time.Time // a name may have other addresses by then
 	if _, err := netip.ParseAddr(p.host); err != nil {
 		t := time.NewTimer(resolvedFor)
@@ -197,13 +202,16 @@ func (p *prober) knockAt(ctx context.Context, pace time.Duration) (string, error
 	case <-ctx.Done():
 		return "", ctx.Err()
 	case <-anew:
-	case <-poll.hint:
+	case at := <-accepts:
+		return at, nil
 	}
-	poll.stop()
-	if a := accepts.Load(); a != nil {
-		return a.String(), nil
+	stop()
+	select {
+	case at := <-accepts: // it is asked once
+		return at, nil
+	default:
+		return "", nil
 	}
-	return "", nil
 }
 
 // dialer has no keep-alive to set up: the connection is closed at once.
