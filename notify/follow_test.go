@@ -58,6 +58,23 @@ func TestN2ManyEndTogether(t *testing.T) {
 	}
 }
 
+// TestHurryingSink: a webhook that asks for the next attempt at once does not
+// take the pauses away that grow with each failure.
+func TestHurryingSink(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	h := Hooks{Sink: sinksOf(t, root, map[string]*fakeSink{"hurries": {answer: func(context.Context, Message, int) error {
+		return &RetryError{After: time.Millisecond, Err: errors.New("429")}
+	}}})}
+	follow(t, root, h, func(f *follower) { f.backoff = func(int) time.Duration { return time.Hour } })
+	j := notified(t, root, jobdir.Cmd{}, entryBy("", ""))
+	j.end(jobdir.Exited, 0)
+	waitFor(t, "429", func() bool { return target(root, j.id, "hurries").Error == "429" })
+	if got := target(root, j.id, "hurries"); got.NextAt == nil || time.Until(*got.NextAt) < 59*time.Minute {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestLostIsToldOnce: whatever was killed, a lost job is written down and told
 // of once; a job that nobody asked to be told of is written down too.
 func TestLostIsToldOnce(t *testing.T) {

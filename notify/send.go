@@ -136,7 +136,12 @@ func (f *follower) sent(fd *followed, name string, l *lane, err error) {
 		l.notBefore = now.Add(f.backoff(l.fails))
 		if errors.As(err, &later) && later.After > 0 {
 			at := now.Add(later.After).UTC().Truncate(time.Millisecond)
-			t.NextAt, l.notBefore = &at, at
+			if t.NextAt == nil || t.NextAt.Before(at) { // it may ask to be spared, not to be hurried on
+				t.NextAt = &at
+			}
+			if l.notBefore.Before(at) {
+				l.notBefore = at
+			}
 		}
 		if l.fails == 1 {
 			f.say("job %s: sink %s: %v", fd.job.ID(), name, err)

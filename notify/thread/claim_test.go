@@ -89,6 +89,8 @@ func TestStatementsRefused(t *testing.T) {
 		"CLAIM x | files: a | until: -5m":                               "is no time",
 		"CLAIM x | files: a | until: 2026-05-04T11:59:00+05:30":         "is over already: it is 12:00 XST here",
 		"CLAIM x | files: a | until: 99999999h":                         "is no time",
+		"CLAIM x | files: a | until: 99999h":                            "is too far away",
+		"CLAIM x | files: a | until: 9999d":                             "is too far away",
 		"CLAIM x | a | until: 1h":                                       `"a" in CLAIM is neither`,
 		"CLAIM x | files: \"a | until: 1h":                              "a quote that does not end",
 		"CLAIM x | files: branch | until: 1h":                           "a branch without a name",

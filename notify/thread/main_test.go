@@ -29,14 +29,19 @@ func TestMain(m *testing.M) {
 // order is what another process does.
 type order struct {
 	Root   string
-	Do     string // post, claim, job, put, take, answer, woken
+	Do     string // post, claim, job, jobs, put, take, answer, woken
 	Author Author
 	Text   string
 	Item   string
-	N      int    // of post: so many
+	N      int    // of post and jobs: so many
 	Crash  string // die at this point
 	Ready  bool   // say so, and wait for the end of stdin
+	Limit  uint64 // the largest size of a file, 0: none
+	Unsure bool   // what is appended cannot be synced
 }
+
+// unsync makes the sync of the thread fail, where a test can do that.
+var unsync func(o order)
 
 func obey(s string) int {
 	var o order
@@ -60,6 +65,19 @@ func obey(s string) int {
 			}
 		}
 	}
+	if o.Limit > 0 {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: o.Limit, Max: o.Limit}); err != nil {
+			fmt.Println(err)
+			return 2
+		}
+	}
+	if o.Unsure {
+		testOnlyCrash = func(point string) {
+			if point == "post.appended" {
+				unsync(o)
+			}
+		}
+	}
 	if o.Ready {
 		fmt.Println("ready")
 		var b [1]byte
@@ -76,6 +94,12 @@ func obey(s string) int {
 		}
 	case "job":
 		_, _, err = th.PostJob(JobEnd{Job: jobdir.ID(o.Item), Text: o.Text})
+	case "jobs":
+		var ends []JobEnd
+		for i := range o.N {
+			ends = append(ends, JobEnd{Job: jobdir.ID(fmt.Sprintf("j%012x", i+1)), Text: o.Text})
+		}
+		_, err = th.PostJobs(ends)
 	case "put":
 		_, err = th.PutItem(Item{ID: o.Item, Kind: KindJobEnd, To: o.Author.Member, Text: o.Text, Wake: Wake{State: WakePending}})
 	case "take":

@@ -74,7 +74,7 @@ func CheckName(field, s string) error {
 
 // CheckNewName is CheckName of somebody who is to become a member.
 func CheckNewName(field, s string) error {
-	if s == daemonName {
+	if strings.EqualFold(s, daemonName) {
 		return &InvalidError{field, s, "is who tells of jobs that have ended: take another name"}
 	}
 	return CheckName(field, s)
@@ -134,13 +134,26 @@ func (t *Thread) Member(name string) (Member, error) {
 }
 
 // Members are all members, by name. The login name is one of them. One whose
-// file is damaged is left out, with a warning.
+// file cannot be read is left out, with a warning.
 func (t *Thread) Members() ([]Member, error) {
+	all, unread, err := t.members()
+	for _, u := range unread {
+		t.warn("%v", u.err)
+	}
+	return all, err
+}
+
+// unreadMember is a member whose file cannot be read.
+type unreadMember struct {
+	name string
+	err  error
+}
+
+func (t *Thread) members() (all []Member, unread []unreadMember, err error) {
 	files, err := names(t.path(membersDir))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []Member
 	login := LoginName()
 	for _, f := range files {
 		name, ok := strings.CutSuffix(f, ".json")
@@ -152,7 +165,7 @@ func (t *Thread) Members() ([]Member, error) {
 			continue
 		}
 		if err != nil {
-			t.warn("%v", err)
+			unread = append(unread, unreadMember{name, err})
 			continue
 		}
 		all = append(all, m)
@@ -163,7 +176,7 @@ func (t *Thread) Members() ([]Member, error) {
 	if login != "" {
 		all = append(all, Member{Name: login, Kind: Person})
 	}
-	return all, nil
+	return all, unread, nil
 }
 
 // AddMember adds a member, or replaces the one of that name. Everything is

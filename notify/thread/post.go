@@ -97,13 +97,16 @@ func (d *draft) address(t *Thread) error {
 	if len(names) == 0 {
 		return nil
 	}
-	members, err := t.Members()
+	members, unread, err := t.members()
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		i := slices.IndexFunc(members, func(m Member) bool { return strings.EqualFold(m.Name, name) })
+		u := slices.IndexFunc(unread, func(m unreadMember) bool { return strings.EqualFold(m.name, name) })
 		switch {
+		case i < 0 && u >= 0: // whom nobody could tell of it
+			return fmt.Errorf("text: @%s: the member cannot be read: %w", name, unread[u].err)
 		case i < 0:
 			d.unknown = append(d.unknown, name)
 		case members[i].Name != d.Author.Member:
@@ -329,7 +332,11 @@ func (w *writer) entryOf(d *draft) (*Entry, error) {
 	}
 	e.Hops = baseHops(d.Author.Kind, taken, reply)
 	if d.Author.Kind == Agent && len(d.mentions) > 0 {
-		if to, err := w.t.Member(d.mentions[0]); err == nil && to.Kind == Agent {
+		to, err := w.t.Member(d.mentions[0])
+		if err != nil && !errors.Is(err, ErrNoMember) { // removed meanwhile
+			return nil, err
+		}
+		if to.Kind == Agent {
 			e.Hops++
 		}
 	}
@@ -351,10 +358,11 @@ func (w *writer) commit(all []*posting) {
 	for i, q := range all {
 		entries[i] = q.entry
 	}
-	if err := w.append(entries...); err != nil {
-		for _, q := range all {
-			q.err = err
-		}
+	posted, err := w.append(entries...)
+	for _, q := range all[posted:] {
+		q.err = err
+	}
+	if all = all[:posted]; posted == 0 {
 		return
 	}
 	var failed error
@@ -367,6 +375,9 @@ func (w *writer) commit(all []*posting) {
 		}
 		if q.entry.Key != "" {
 			w.t.keys.add(q.entry.Key, q.entry.Seq, next)
+		}
+		if w.unsure != nil {
+			w.t.warn("entry %d is posted; %v", q.entry.Seq, w.unsure)
 		}
 		q.res = Posted{Entry: *q.entry, Unknown: q.draft.unknown}
 		switch {
@@ -493,6 +504,9 @@ func (w *writer) deliver(e *Entry, name string) (Item, error) {
 		return it, err
 	}
 	to, err := w.t.Member(name)
+	if shortage(err) {
+		return it, err
+	}
 	if err != nil {
 		to = Member{Name: name, Kind: Agent} // removed meanwhile
 	}
@@ -550,10 +564,16 @@ func (t *Thread) PostJobs(jobs []JobEnd) ([]PostedJob, error) {
 	if len(entries) == 0 {
 		return done, nil
 	}
-	if err := w.append(entries...); err != nil {
-		return nil, err
+	posted, err := w.append(entries...)
+	if posted > 0 {
+		if w.unsure != nil {
+			t.warn("entry %d, the end of job %s, is posted; %v", entries[0].Seq, entries[0].Job, w.unsure)
+		}
+		if failed := w.setState(w.state); err == nil {
+			err = failed
+		}
 	}
-	if err := w.setState(w.state); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {

@@ -135,6 +135,7 @@ type writer struct {
 	log  *os.File
 	st   *os.File
 	state
+	unsure error // why it is not known that the disk has what was appended
 }
 
 // open takes the lock of the thread and brings up to date what a process that
@@ -319,33 +320,50 @@ func (w *writer) setState(s state) error {
 	return nil
 }
 
-// append adds entries, and syncs. Their seq is given here.
-func (w *writer) append(entries ...*Entry) error {
+// append adds entries, and syncs. Their seq is given here. It returns how many of
+// them are in the thread, and why the others are not.
+//
+// A whole line is an entry from the moment on that it is in the file: somebody may
+// have read it. So what was written stays, and keeps its number, when there was
+// no room for what came behind it, and when the disk fails to confirm it, which is
+// said to its posters.
+func (w *writer) append(entries ...*Entry) (posted int, err error) {
+	w.unsure = nil
 	var b []byte
+	ends := make([]int, len(entries)) // in b
 	for i, e := range entries {
 		e.Seq = w.Seq + 1 + int64(i)
 		b = append(b, jobdir.Line(e)...)
+		ends[i] = len(b)
 	}
+	first := w.Offset == 0 // the file may be new, and so may its directory
 	n, err := w.log.Write(b)
-	if err == nil {
-		crash("post.appended")
-		err = syncFile(w.log)
+	for posted < len(ends) && ends[posted] <= n {
+		posted++
 	}
-	if err == nil && w.Offset == 0 { // the file may be new, and so may its directory
-		if err = jobdir.SyncDir(w.dir); err == nil {
-			err = jobdir.SyncDir(w.t.root.Path() + "/")
+	whole := 0
+	if posted > 0 {
+		whole = ends[posted-1]
+		w.Seq = entries[posted-1].Seq
+		w.Offset += int64(whole)
+	}
+	if n > whole {
+		_ = w.log.Truncate(w.Offset)
+	}
+	if posted == 0 {
+		return 0, err
+	}
+	crash("post.appended")
+	unsure := syncFile(w.log)
+	if unsure == nil && first {
+		if unsure = jobdir.SyncDir(w.dir); unsure == nil {
+			unsure = jobdir.SyncDir(w.t.root.Path() + "/")
 		}
 	}
-	if err != nil {
-		if n > 0 { // nobody has been told of it
-			_ = w.log.Truncate(w.Offset)
-		}
-		return err
+	if unsure != nil {
+		w.unsure = fmt.Errorf("the disk has not confirmed it, and may lose it when the power fails: %w", unsure)
+		return posted, err
 	}
 	crash("post.synced")
-	for _, e := range entries {
-		w.Seq = e.Seq
-	}
-	w.Offset += int64(n)
-	return nil
+	return posted, err
 }
