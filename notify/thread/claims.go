@@ -226,16 +226,16 @@ func (w *writer) ledger(most int64) (ledger, error) {
 // ledgerOf is what follows from the entries of a file.
 func ledgerOf(f *os.File, size int64) (ledger, error) {
 	var l ledger
-	r := newForward(f, 0, size)
+	r := newWalk(f, place{}, size, anySeq)
 	for {
-		line, err := r.next()
+		line, seq, err := r.next()
 		if err == io.EOF {
 			return l, nil
 		}
 		if err != nil {
 			return l, err
 		}
-		if e, ok := parseLine(line.b); ok && e.Author.Kind != Daemon {
+		if e, ok := parseLine(line.b); ok && seq > 0 && e.Author.Kind != Daemon {
 			l.applyEntry(&e)
 		}
 	}

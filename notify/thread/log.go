@@ -14,7 +14,7 @@ import (
 // KiB of JSON.
 const maxLine = 256 << 10
 
-// maxSeq is the largest seq that is taken for one: others can still follow it.
+// maxSeq is the largest seq that is taken for one.
 const maxSeq = 1 << 53
 
 // block is how much of the file is read at once.
@@ -148,45 +148,4 @@ func wholeSize(f *os.File, size int64) (int64, error) {
 		end -= int64(len(b))
 	}
 	return 0, nil
-}
-
-// search is where the first entry of at least this seq begins, size if there is
-// none: a binary search, as seqs rise.
-func search(f *os.File, size, seq int64) (int64, error) {
-	found, low, high := size, int64(0), size
-	for low < high {
-		mid := low + (high-low)/2
-		at, next, n, err := entryFrom(f, mid, size)
-		switch {
-		case err == io.EOF:
-			high = mid
-		case err != nil:
-			return 0, err
-		case n >= seq:
-			found, high = at, mid
-		default:
-			low = next
-		}
-	}
-	return found, nil
-}
-
-// entryFrom is the first entry that begins at an offset or after it, or io.EOF.
-func entryFrom(f *os.File, from, size int64) (at, next, seq int64, err error) {
-	r := newForward(f, from, size)
-	if from > 0 { // is it the beginning of a line?
-		r = newForward(f, from-1, size)
-		if _, err := r.next(); err != nil {
-			return 0, 0, 0, err
-		}
-	}
-	for {
-		l, err := r.next()
-		if err != nil {
-			return 0, 0, 0, err
-		}
-		if seq, ok := seqOf(l.b); ok {
-			return l.at, l.next, seq, nil
-		}
-	}
 }

@@ -429,11 +429,11 @@ func (w *writer) entry(seq int64) (Entry, error) {
 	if seq > w.Seq {
 		return Entry{}, ErrNoEntry
 	}
-	at, err := search(w.log, w.Offset, seq)
+	from, err := search(w.log, w.Offset, seq, w.limit)
 	if err != nil {
 		return Entry{}, err
 	}
-	l, err := newForward(w.log, at, w.Offset).next()
+	l, n, err := newWalk(w.log, from, w.Offset, w.limit).next()
 	if err == io.EOF {
 		return Entry{}, ErrNoEntry
 	}
@@ -441,7 +441,7 @@ func (w *writer) entry(seq int64) (Entry, error) {
 		return Entry{}, err
 	}
 	e, ok := parseLine(l.b)
-	if !ok || e.Seq != seq {
+	if !ok || n != seq {
 		return Entry{}, ErrNoEntry
 	}
 	return e, nil
@@ -652,25 +652,26 @@ func (t *Thread) FindKey(key string, after int64) (int64, error) {
 // eachKey adds the keys of the entries after one, up to another. They begin at
 // from, or are looked for where that is -1 or cannot be.
 func (w *writer) eachKey(after, to, from int64, keys map[string]int64) error {
+	at := place{from, after, after}
 	if from < 0 || from > w.Offset {
 		var err error
-		if from, err = search(w.log, w.Offset, after+1); err != nil {
+		if at, err = search(w.log, w.Offset, after+1, w.limit); err != nil {
 			return err
 		}
 	}
-	r := newForward(w.log, from, w.Offset)
+	r := newWalk(w.log, at, w.Offset, w.limit)
 	for {
-		l, err := r.next()
+		l, seq, err := r.next()
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if seq, ok := seqOf(l.b); ok && seq > to {
+		if seq > to {
 			return nil
 		}
-		if bytes.HasSuffix(l.b, []byte(`"key":""}`)) {
+		if seq == 0 || bytes.HasSuffix(l.b, []byte(`"key":""}`)) {
 			continue
 		}
 		if e, ok := parseLine(l.b); ok && e.Key != "" && e.Seq > keys[e.Key] {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
@@ -65,60 +64,84 @@ func (t *Thread) Read(r Range) (Read, error) {
 	}
 	end := size
 	if r.Before != nil {
-		if end, err = search(f, size, *r.Before); err != nil {
+		at, err := search(f, size, *r.Before, t.limit(size))
+		if err != nil {
 			return res, err
 		}
+		end = at.at
 	}
 	return res, t.readBefore(&res, f, end, r.N)
 }
 
 func (t *Thread) readAfter(res *Read, f *os.File, size, after int64, n int) error {
-	at, err := search(f, size, after+1)
+	from, err := search(f, size, after+1, t.limit(size))
 	if err != nil {
 		return err
 	}
-	res.HasMoreBefore = at > 0
-	r := newForward(f, at, size)
+	res.HasMoreBefore = from.at > 0
+	w := newWalk(f, from, size, t.limit(size))
 	for len(res.Entries) < n {
-		l, err := r.next()
+		l, seq, err := w.next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		if e, ok := parseLine(l.b); ok {
-			res.Entries = append(res.Entries, e)
-			res.Cursor = e.Seq
-		} else {
+		e, ok := parseLine(l.b)
+		switch {
+		case !ok || seq == 0:
 			t.warnLine(f, l)
+		case seq > after:
+			res.Entries = append(res.Entries, e)
+			res.Cursor = seq
 		}
 	}
 	return nil
 }
 
 func (t *Thread) readBefore(res *Read, f *os.File, end int64, n int) error {
-	r := newBackward(f, end)
-	for len(res.Entries) < n {
-		l, err := r.prev()
-		if err == io.EOF {
-			break
-		}
+	back := newBackward(f, end)
+	for more := n; ; {
+		from, err := before(back, more)
 		if err != nil {
 			return err
 		}
-		res.HasMoreBefore = l.at > 0
-		if e, ok := parseLine(l.b); ok {
-			res.Entries = append(res.Entries, e)
-		} else {
-			t.warnLine(f, l)
+		var entries []Entry
+		var damaged, lines []line // lines are those of the entries
+		for w := newWalk(f, from, end, t.limit(end)); ; {
+			l, seq, err := w.next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if e, ok := parseLine(l.b); ok && seq > 0 {
+				entries, lines = append(entries, e), append(lines, line{at: l.at})
+			} else {
+				damaged = append(damaged, line{at: l.at, next: l.next})
+			}
 		}
+		if len(entries) < n && from.at > 0 { // some of them were out of their place
+			more = n - len(entries)
+			continue
+		}
+		var first int64
+		if over := len(entries) - n; over >= 0 && n > 0 {
+			entries, first = entries[over:], lines[over].at
+		}
+		for _, l := range damaged {
+			if l.at >= first {
+				t.warnLine(f, l)
+			}
+		}
+		res.HasMoreBefore = first > 0
+		if res.Entries = append(res.Entries, entries...); len(entries) > 0 {
+			res.Cursor = entries[len(entries)-1].Seq
+		}
+		return nil
 	}
-	slices.Reverse(res.Entries)
-	if len(res.Entries) > 0 {
-		res.Cursor = res.Entries[len(res.Entries)-1].Seq
-	}
-	return nil
 }
 
 func (t *Thread) warnLine(f *os.File, l line) {
@@ -154,8 +177,8 @@ type Follower struct {
 	t     *Thread
 	watch *watch
 	after int64
-	at    int64       // where what comes after that begins
-	file  os.FileInfo // in which that was so, nil: it has to be looked for
+	place             // what comes after that
+	file  os.FileInfo // in which that is the place, nil: it has to be looked for
 }
 
 // Follower reads what comes after an entry. It is closed in the end.
@@ -208,7 +231,7 @@ func (f *Follower) read() ([]Entry, error) {
 	}
 	whole, err := wholeSize(log, info.Size())
 	if err == nil {
-		f.at, err = search(log, whole, f.after+1)
+		f.place, err = search(log, whole, f.after+1, f.t.limit(whole))
 	}
 	if err != nil {
 		return nil, err
@@ -222,28 +245,28 @@ func (f *Follower) read() ([]Entry, error) {
 // the very next entry, or with none yet, and reports whether it does: the file may
 // have been cut and have grown again.
 func (f *Follower) from(log *os.File, size int64, next bool) (entries []Entry, ok bool, err error) {
-	r := newForward(log, f.at, size)
+	w := newWalk(log, f.place, size, f.t.limit(size))
 	for len(entries) < MaxRead {
-		l, err := r.next()
+		l, seq, err := w.next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return entries, false, err
 		}
-		e, ok := parseLine(l.b)
-		if next && (!ok || e.Seq != f.after+1) {
+		if next && seq != f.last+1 {
 			return nil, false, nil
 		}
 		next = false
+		e, ok := parseLine(l.b)
 		switch {
-		case !ok:
+		case !ok || seq == 0:
 			f.t.warnLine(log, l)
-		case e.Seq > f.after:
+		case seq > f.after:
 			entries = append(entries, e)
-			f.after = e.Seq
+			f.after = seq
 		}
-		f.at = l.next
+		f.place = w.place
 	}
 	return entries, true, nil
 }

@@ -72,7 +72,7 @@ func (t *Thread) End() (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	seq, _, err := lastSeq(f, size)
+	seq, _, err := lastSeq(f, size, t.limit(size))
 	return seq, err
 }
 
@@ -103,20 +103,41 @@ func (t *Thread) openLog() (f *os.File, size int64, err error) {
 
 // lastSeq is the seq of the last line. A line that is damaged has one, too: what
 // comes after it is above all that anybody has seen.
-func lastSeq(f *os.File, size int64) (seq int64, damaged []line, err error) {
-	r := newBackward(f, size)
-	for {
-		l, err := r.prev()
-		if err == io.EOF {
-			return int64(len(damaged)), damaged, nil
-		}
-		if err != nil {
+func lastSeq(f *os.File, size int64, limit func() int64) (seq int64, damaged []line, err error) {
+	from, err := before(newBackward(f, size), 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	for w := newWalk(f, from, size, limit); ; {
+		l, seq, err := w.next()
+		switch {
+		case err == io.EOF:
+			return w.last, damaged, nil
+		case err != nil:
 			return 0, nil, err
+		case seq > 0:
+			damaged = damaged[:0]
+		default:
+			damaged = append(damaged, line{at: l.at, next: l.next})
 		}
-		if n, ok := seqOf(l.b); ok {
-			return n + int64(len(damaged)), damaged, nil
+	}
+}
+
+// anySeq is the limit of a thread of which nothing else is known: others can still
+// follow it.
+func anySeq() int64 { return maxSeq / 2 }
+
+// limit is how high the seq of the last line in a file of this size can be.
+func (t *Thread) limit(size int64) func() int64 {
+	return func() int64 {
+		b, err := readSmall(t.path(threadDir, stateName))
+		if s, ok := parseState(b); ok && err == nil {
+			if s.Offset < size {
+				return s.Seq + 1
+			}
+			return s.Seq
 		}
-		damaged = append(damaged, line{at: l.at, next: l.next})
+		return anySeq()
 	}
 }
 
@@ -168,6 +189,9 @@ func (t *Thread) open() (*writer, error) {
 	return w, nil
 }
 
+// limit is the seq of the last line, as the thread has been caught up with.
+func (w *writer) limit() int64 { return w.Seq }
+
 func (w *writer) close() {
 	for _, f := range []*os.File{w.log, w.st, w.lock} {
 		if f != nil {
@@ -206,7 +230,12 @@ func (w *writer) catchUp() error {
 			return nil
 		}
 	}
-	last, damaged, err := lastSeq(w.log, whole)
+	limit := anySeq
+	if known { // behind by a few lines at most, none of which is as short as that
+		const shortest = 16
+		limit = func() int64 { return w.Seq + max(whole-w.Offset, 0)/shortest + 1 }
+	}
+	last, damaged, err := lastSeq(w.log, whole, limit)
 	if err != nil {
 		return err
 	}
@@ -223,16 +252,16 @@ func (w *writer) catchUp() error {
 		w.t.warn("%s was cut to %d bytes: the thread goes on after entry %d", w.log.Name(), whole, last)
 		return w.setState(state{last, whole})
 	}
-	r := newForward(w.log, w.Offset, whole)
+	r := newWalk(w.log, place{w.Offset, w.Seq, w.Seq}, whole, limit)
 	for {
-		l, err := r.next()
+		l, seq, err := r.next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		if e, ok := parseLine(l.b); ok && e.Seq > w.Seq {
+		if e, ok := parseLine(l.b); ok && seq > 0 {
 			if _, _, err := w.workThrough(&e); err != nil {
 				return err
 			}
@@ -297,12 +326,16 @@ func (w *writer) readState() bool {
 	if err != nil && err != io.EOF {
 		return false
 	}
-	var s state
-	if n == 0 || json.Unmarshal(b[:n], &s) != nil || s.Seq < 0 || s.Seq > maxSeq || s.Offset < 0 {
-		return false
+	s, ok := parseState(b[:n])
+	if ok {
+		w.state = s
 	}
-	w.state = s
-	return true
+	return ok
+}
+
+func parseState(b []byte) (s state, ok bool) {
+	ok = len(b) > 0 && json.Unmarshal(b, &s) == nil && s.Seq >= 0 && s.Seq <= maxSeq && s.Offset >= 0
+	return s, ok
 }
 
 // setState is one write in place, and not synced: a state that is behind only
