@@ -248,6 +248,10 @@ func RemoveSink(root *jobdir.Root, name string) (dropped int, err error) {
 		return 0, err
 	}
 	defer unlock()
+	waiting, err := waitingFor(root, name) // before a daemon drops them, too
+	if err != nil {
+		return 0, err
+	}
 	err = os.Remove(filepath.Join(dir, name+sinkSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, ErrNoSink
@@ -258,19 +262,35 @@ func RemoveSink(root *jobdir.Root, name string) (dropped int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return dropSink(root, name)
+	return dropSink(root, name, waiting)
 }
 
-// dropSink takes a sink that is gone out of the outbox. A daemon does so, too,
-// but there may be none.
-func dropSink(root *jobdir.Root, name string) (n int, err error) {
+// waitingFor are the jobs whose messages wait for a sink, or were given up on.
+func waitingFor(root *jobdir.Root, name string) (map[jobdir.ID]bool, error) {
+	ids, err := outboxIDs(root)
+	waiting := make(map[jobdir.ID]bool)
+	for _, id := range ids {
+		// What cannot be read is told of where it is delivered.
+		if e, err := readEntry(entryPath(root, id), id); err == nil && waits(e.Sinks[name]) {
+			waiting[id] = true
+		}
+	}
+	return waiting, err
+}
+
+func waits(t Target) bool { return t.State == Pending || t.State == Failed }
+
+// dropSink takes a sink that is gone out of the outbox, and returns how many
+// messages waited for it: those that are known, and what it finds. A daemon does
+// so, too, but there may be none.
+func dropSink(root *jobdir.Root, name string, waiting map[jobdir.ID]bool) (n int, err error) {
 	ids, err := outboxIDs(root)
 	for _, id := range ids {
 		e := changeEntry(root, id, func(e *Entry) bool {
 			t, ok := e.Sinks[name]
 			delete(e.Sinks, name)
-			if t.State == Pending || t.State == Failed {
-				n++
+			if waits(t) {
+				waiting[id] = true
 			}
 			return ok
 		})
@@ -278,5 +298,5 @@ func dropSink(root *jobdir.Root, name string) (n int, err error) {
 			err = e
 		}
 	}
-	return n, err
+	return len(waiting), err
 }

@@ -404,7 +404,7 @@ func (a *Actions) Join(ctx context.Context, req JoinRequest) (JoinResult, error)
 		return res, &Error{Code: InvalidArgument, Message: "link: its address " + err.Error(), Hint: "ask for another: space-job thread invite --address", cause: err}
 	}
 	if req.Member == "" {
-		return res, &Error{Code: InvalidArgument, Message: "member: nobody is named", Hint: "say who joins: --member NAME"}
+		return res, &Error{Code: InvalidArgument, Message: "member: no name is given", Hint: "say who joins: --member NAME"}
 	}
 	if err := thread.CheckNewName("member", req.Member); err != nil {
 		return res, fault(err)

@@ -83,7 +83,7 @@ func (a *Actions) warned(to *[]string) *thread.Thread {
 func (a *Actions) asMember(member string) (thread.Author, error) {
 	who, err := a.Identity(member)
 	if err == nil && !who.Known() {
-		err = &Error{Code: InvalidArgument, Message: "member: nobody is named", Hint: "say who you are: --member NAME, or SPACE_MEMBER=NAME (space-job member list shows who there is)"}
+		err = &Error{Code: InvalidArgument, Message: "member: no name is given", Hint: "say who you are: --member NAME, or SPACE_MEMBER=NAME (space-job member list shows who there is)"}
 	}
 	return who, err
 }

@@ -66,7 +66,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("%+v, %v", who, err)
 		}
 		_, err = a.ThreadPost(PostRequest{Text: "x"})
-		wantError(t, err, InvalidArgument, "member: nobody is named")
+		wantError(t, err, InvalidArgument, "member: no name is given")
 	}
 }
 

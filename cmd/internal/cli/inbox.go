@@ -89,6 +89,12 @@ func itemText(it *api.InboxItem, now time.Time) string {
 	if it.Seq > 0 {
 		head += " (entry #" + strconv.FormatInt(it.Seq, 10) + ")"
 	}
+	switch w := it.Wake; {
+	case w.Limit != "":
+		head += " [nobody was woken: the limit on " + w.Limit + "]"
+	case w.State == "pending" && w.Error != "":
+		head += " [not woken after " + strconv.Itoa(w.Attempts) + " attempts: " + oneLine(w.Error) + "]"
+	}
 	return head + "\n    " + indented(it.Text) + "\n"
 }
 

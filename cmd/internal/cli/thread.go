@@ -118,7 +118,7 @@ func (o *threadReadOptions) Run(s *session, _ []string) (int, error) {
 		s.print(entryText(&res.Entries[i], now))
 	}
 	switch {
-	case len(res.Entries) == 0 && o.req.After == nil && o.req.Before == nil && o.req.FollowMS == 0:
+	case len(res.Entries) == 0 && o.req.After == nil && o.req.Before == nil && o.req.FollowMS == 0 && len(res.Warnings) == 0:
 		s.say("hint", "the thread is empty: space-job thread post 'hello'")
 	case res.HasMoreBefore && o.req.After == nil && len(res.Entries) > 0:
 		s.say("hint", "there are older ones: space-job thread read --before "+strconv.FormatInt(res.Entries[0].Seq, 10))
