@@ -709,7 +709,7 @@ func hash(e *Entry) uint64 {
 // prune removes what ended long ago, as the command of that name does.
 func (f *follower) prune(context.Context) func() {
 	now := time.Now()
-	sweepNew(f.root, now)
+	Sweep(f.root, now)
 	report, err := f.root.Prune(jobdir.Retention, now, Keeps(f.root))
 	_, old := f.thread.Prune()
 	var more error
@@ -737,8 +737,9 @@ func (f *follower) prune(context.Context) func() {
 	}
 }
 
-// sweepNew removes what starts that were killed have left in the outbox.
-func sweepNew(root *jobdir.Root, now time.Time) {
+// Sweep is a part of a prune: it removes what starts that were killed have left in
+// the outbox, and returns how many files those were.
+func Sweep(root *jobdir.Root, now time.Time) (swept int) {
 	for _, dir := range []string{outboxDir(root), filepath.Join(outboxDir(root), elsewhereDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -749,8 +750,11 @@ func sweepNew(root *jobdir.Root, now time.Time) {
 				continue
 			}
 			if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > time.Hour {
-				_ = os.Remove(filepath.Join(dir, e.Name()))
+				if os.Remove(filepath.Join(dir, e.Name())) == nil {
+					swept++
+				}
 			}
 		}
 	}
+	return swept
 }

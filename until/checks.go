@@ -388,7 +388,18 @@ func readWords(r *try) sighting {
 	case first == "":
 		return sighting{stand: standTrouble, what: "gh failed: " + r.how()}
 	}
-	return sighting{stand: standTrouble, what: "gh failed: " + oneLine(first, 200)}
+	return sighting{stand: standTrouble, what: "gh failed: " + oneLine(withoutPort(first), 200)}
+}
+
+// withoutPort leaves out our own end of a connection in what Go says of it, as
+// in "read tcp 10.0.0.7:38468->10.0.0.1:443: read: connection reset by peer": it
+// is another one each time.
+func withoutPort(s string) string {
+	ours, theirs, ok := strings.Cut(s, "->")
+	if i := strings.LastIndexByte(ours, ' '); ok && i >= 0 && strings.Contains(ours[i:], ":") {
+		return ours[:i+1] + theirs
+	}
+	return s
 }
 
 // withWords adds what gh said to an end.

@@ -457,6 +457,35 @@ func TestU4ConnectionRefused(t *testing.T) {
 	few(t, w, 2)
 }
 
+// TestU4ConnectionReset: each time from another port of ours, which is no news.
+func TestU4ConnectionReset(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	asked := make(chan bool, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Read(make([]byte, 10))
+			_ = c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+			asked <- true
+		}
+	}()
+	w := beginChecks(t, l.Addr(), func(*watcher) {})
+	w.says("asking again: gh failed:")
+	for range 4 {
+		<-asked
+	}
+	few(t, w, 2)
+}
+
 func TestU4Unknown(t *testing.T) {
 	t.Parallel()
 	for what, errors := range map[string]string{

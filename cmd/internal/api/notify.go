@@ -15,7 +15,7 @@ import (
 
 // unknownStarter is said to somebody who starts a job with notify and is nobody
 // that is known.
-const unknownStarter = "nobody will be woken when the job ends, as it is not known who you are; the thread will have the message. " +
+const unknownStarter = "you will not be woken when the job ends, as it is not known who you are; the thread will have the message. " +
 	"To be told, say who you are: --member NAME or SPACE_MEMBER (space-job member list)"
 
 // notifier checks all that a start with notify needs, and makes nothing. It fills
@@ -124,7 +124,7 @@ func targetLine(what string, t notify.Target) string {
 	line := what + " "
 	switch t.State {
 	case notify.None:
-		return what + ": nothing to run, so it waits in the inbox"
+		return what + ": it waits in the inbox"
 	case notify.Limited:
 		line += "stopped by the limit on " + t.Limit + ": it is in the inbox"
 		if t.RetryAfterMS > 0 {

@@ -36,7 +36,7 @@ func (a *Actions) Prune(req PruneRequest) (PruneResult, error) {
 	}
 	res.Removed = append(res.Removed, report.Removed...)
 	res.Recorded = append(res.Recorded, report.Recorded...)
-	res.Kept, res.Swept = report.Kept, len(report.Swept)
+	res.Kept, res.Swept = report.Kept, len(report.Swept)+notify.Sweep(a.root, a.now())
 	if n, err := a.questions().Sweep(); err != nil {
 		res.Errors = append(res.Errors, err.Error())
 	} else {
